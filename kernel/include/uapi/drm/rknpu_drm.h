@@ -315,7 +315,7 @@ struct rknpu_npud_file_info {
 	__u32 last_fault_flags;	/* RKNPU_NPUD_FAULT_* */
 	__u32 last_fault_space;
 	__u64 busy_ns;		/* core time, all cores together */
-	__u64 reserved[1];
+	__u64 reserved[3];
 };
 
 struct rknpu_npud_space_info {
