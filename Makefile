@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Everything runs in the Debian 13 root that tools/root makes once; NPUD_ROOT=none uses this machine's packages.
+#
+#   make demo     set everything up and watch real models answer over gRPC
+#   make check    set everything up and run all tests
+#   make help     the other targets
+
+SHELL := /bin/bash
+RUN := tools/root run --
+BUILD ?= build
+JOBS ?= $(shell nproc)
+KERNELS ?= 6.1 6.12 7.3
+SUITES ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check check-unit check-integration check-fuzz check-kernel check-vm check-sanitize check-debug-kernel \
+        dkms-check modules build deb lint format bench serve root clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
+
+root: ## make the build root (every other target does so when it is needed)
+	@tools/root make
+
+build: root ## the daemon, the clients, the virtual board and all tests
+	@$(RUN) tools/build $(BUILD) $(JOBS)
+
+modules: root ## npud_rknpu.ko and npud_vboard.ko for KERNELS="6.1 6.12 7.3", arm64 and amd64
+	@$(RUN) tools/build-modules $(KERNELS)
+
+demo: build ## real networks answer over gRPC from one shared device, several tenants at once
+	@$(RUN) tools/demo $(BUILD)
+
+serve: build ## run the daemon on REPOSITORY=directory, with its socket at SOCKET=/tmp/npud.sock
+	@$(RUN) tools/serve $(BUILD) "$(REPOSITORY)" "$(SOCKET)"
+
+check: root ## all tests but check-sanitize and check-debug-kernel; ends with "N passed, N failed"
+	@$(RUN) tools/check $(BUILD) $(SUITES)
+
+check-unit: root ## GoogleTest programs
+	@$(RUN) tools/check $(BUILD) unit
+
+check-integration: root ## the running daemon, met by real clients
+	@$(RUN) tools/check $(BUILD) integration
+
+check-fuzz: root ## a short run of every libFuzzer target
+	@$(RUN) tools/check $(BUILD) fuzz
+
+check-kernel: root ## modules for every kernel without warnings, sparse, checkpatch, DKMS
+	@$(RUN) tools/check $(BUILD) kernel dkms
+
+check-vm: root ## the driver in guests with the virtual board
+	@$(RUN) tools/check $(BUILD) vm
+
+check-sanitize: root ## unit and integration tests under ASan+UBSan, then TSan
+	@$(RUN) tools/check $(BUILD) sanitize
+
+check-debug-kernel: root ## KUnit and the driver's tests on a kernel with KASAN, lockdep and kmemleak
+	@$(RUN) tools/debug-kernel check
+
+dkms-check: root ## add, build, install and remove through dkms
+	@$(RUN) tools/dkms-check
+
+deb: root ## Debian packages
+	@$(RUN) tools/build-deb $(BUILD)
+
+lint: root ## clang-format, clang-tidy, shell syntax, man pages
+	@$(RUN) tools/lint $(BUILD)
+
+format: root ## clang-format everything in place
+	@$(RUN) tools/lint --format
+
+bench: build ## print a table of ratios and write build/bench.json
+	@$(RUN) bench/run $(BUILD)
+
+clean: ## remove what was built; the cache outside the checkout stays
+	rm -rf build build-*
