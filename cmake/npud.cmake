@@ -49,6 +49,7 @@ endfunction()
 
 # npud_add_fuzzer(name SOURCES … LIBS … CORPUS dir): a libFuzzer program where NPUD_FUZZ is on; its short run over the seeds is a
 # CTest entry, label "fuzz"
+add_custom_target(npud_fuzzers)
 function(npud_add_fuzzer name)
   cmake_parse_arguments(ARG "" "CORPUS;RUNS" "SOURCES;LIBS" ${ARGN})
   if(NOT NPUD_FUZZ)
@@ -59,6 +60,7 @@ function(npud_add_fuzzer name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE npud_flags ${ARG_LIBS})
+  add_dependencies(npud_fuzzers ${name})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer,address,undefined)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer,address,undefined)
   add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -DFUZZER=$<TARGET_FILE:${name}> -DCORPUS=${ARG_CORPUS} -DRUNS=${ARG_RUNS}
