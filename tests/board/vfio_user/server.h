@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serves one virtual PCI function over vfio-user (protocol version 0.0, as QEMU 10.1 and later speak it) on a Unix socket.
+// Serves one virtual PCI function over vfio-user (protocol version 0.0, as QEMU 10.1 and later speak it) on a Unix
+// socket.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,9 @@ namespace npud::vfio_user {
 // Where the server's log lines go: whole sentences without a newline. Called from any thread.
 using LogSink = std::function<void(std::string_view line)>;
 
-// Owns the connection, the DMA table, the config space and the interrupt state; borrows the Device, which must outlive it. One
-// client at a time; others wait in the listen queue. When a client goes, the device is reset and the next one is served.
+// Owns the connection, the DMA table, the config space and the interrupt state; borrows the Device, which must outlive
+// it. One client at a time; others wait in the listen queue. When a client goes, the device is reset and the next one
+// is served.
 //
 //   auto server = Server::create(device, log);              // calls device.attach()
 //   if (!server) …server.error() is a sentence…
@@ -30,11 +32,13 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Listens on `path` (removing a stale socket there, but neither a live server's nor another kind of file), calls `ready` (may be
-  // empty) when clients can connect, and serves clients until stop(). Removes the socket at the end. Call it from one thread.
+  // Listens on `path` (removing a stale socket there, but neither a live server's nor another kind of file), calls
+  // `ready` (may be empty) when clients can connect, and serves clients until stop(). Removes the socket at the end.
+  // Call it from one thread.
   std::expected<void, std::string> serve(const std::string& path, const std::function<void()>& ready = {});
 
-  // Serves one connected client until it leaves, misbehaves, or stop() is called. An error says why a client was cut off.
+  // Serves one connected client until it leaves, misbehaves, or stop() is called. An error says why a client was cut
+  // off.
   std::expected<void, std::string> serve_connection(UniqueFd connection);
 
   // Makes serve() and serve_connection() return; sticky. Safe from any thread and from a signal handler.
