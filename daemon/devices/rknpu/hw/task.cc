@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/rknpu/hw/task.h"
+
+#include <format>
+
+namespace npud::rknpu {
+namespace {
+
+using namespace reg;
+
+// Reads fields by name so that the table stays the one place for bit positions; collects violations.
+class Decoder {
+ public:
+  Decoder(const RegisterFile& regs, std::vector<std::string>& violations) : regs_(regs), violations_(violations) {}
+
+  uint32_t raw(uint16_t offset) const { return regs_.get(offset); }
+  uint32_t bits(uint16_t offset, unsigned high, unsigned low) const {
+    return raw(offset) >> low & (high - low == 31 ? ~0u : (1u << (high - low + 1)) - 1);
+  }
+  bool bit(uint16_t offset, unsigned pos) const { return bits(offset, pos, pos) != 0; }
+
+  template <typename... Args>
+  void refuse(std::format_string<Args...> text, Args&&... args) {
+    violations_.push_back(std::format(text, std::forward<Args>(args)...));
+  }
+  // `value` is what the register says, `expected` what the rest of the task implies.
+  void expect(const char* name, uint64_t value, uint64_t expected) {
+    if (value != expected) refuse("{} is {}, the task's other registers imply {}", name, value, expected);
+  }
+
+  void check_fixed(Block block) {
+    for (const Register& r : registers()) {
+      if (r.block != block || !r.banked) continue;
+      if (auto text = value_violation(r, raw(r.offset)); !text.empty()) violations_.push_back(std::move(text));
+    }
+  }
+
+  static std::string value_violation(const Register& r, uint32_t value) {
+    uint32_t known = 0;
+    for (const Field& f : r.fields) {
+      known |= f.mask();
+      if (f.use == Use::kFixed && f.of(value) != f.fixed) {
+        return std::format("{}.{} is {:#x}: only {:#x} is understood", qualified_name(r), f.name, f.of(value), f.fixed);
+      }
+    }
+    if (value & ~known)
+      return std::format("{} is {:#x}: bits {:#x} have no known meaning", qualified_name(r), value, value & ~known);
+    return {};
+  }
+
+ private:
+  const RegisterFile& regs_;
+  std::vector<std::string>& violations_;
+};
+
+int32_t sign_extend(uint32_t value, unsigned width) {
+  const uint32_t shift = 32 - width;
+  return static_cast<int32_t>(value << shift) >> shift;
+}
+
+void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
+  d.check_fixed(Block::kCna);
+  d.check_fixed(Block::kCore);
+  ConvShape& s = conv.shape;
+  const uint32_t mode = d.bits(kCnaConvCon1, 3, 0);
+  if (mode != 0 && mode != 3)
+    d.refuse("CNA.CONV_CON1.CONV_MODE is {}: 0 (direct) and 3 (depthwise) are understood", mode);
+  s.depthwise = mode == 3;
+  s.in = static_cast<Precision>(d.bits(kCnaConvCon1, 6, 4));
+  if (!is_compute_precision(s.in))
+    d.refuse("CNA.CONV_CON1.IN_PRECISION is {}: 0 (int8) and 2 (fp16) are understood", static_cast<int>(s.in));
+  d.expect("CNA.CONV_CON1.PROC_PRECISION", d.bits(kCnaConvCon1, 9, 7), static_cast<uint32_t>(s.in));
+  d.expect("CORE.MISC_CFG.PROC_PRECISION", d.bits(kCoreMiscCfg, 10, 8), static_cast<uint32_t>(s.in));
+  d.expect("CORE.MISC_CFG.DW_EN", d.bit(kCoreMiscCfg, 1), s.depthwise);
+  if (s.in == Precision::kInt8 && !d.bit(kCnaCvtCon0, 3))
+    d.refuse("CNA.CVT_CON0.DATA_SIGN is 0: int8 features are signed");
+  s.stride_x = d.bits(kCnaConvCon3, 2, 0);
+  s.stride_y = d.bits(kCnaConvCon3, 5, 3);
+  s.width = d.bits(kCnaDataSize0, 26, 16);
+  s.height = d.bits(kCnaDataSize0, 10, 0);
+  s.channels = d.bits(kCnaDataSize1, 15, 0);
+  s.kernel_width = d.bits(kCnaWeightSize2, 28, 24);
+  s.kernel_height = d.bits(kCnaWeightSize2, 20, 16);
+  s.kernels = d.bits(kCnaWeightSize2, 13, 0);
+  s.pad_left = d.bits(kCnaPadCon0, 7, 4);
+  s.pad_top = d.bits(kCnaPadCon0, 3, 0);
+  s.out_width = d.bits(kCoreDataoutSize0, 15, 0) + 1;
+  s.out_height = d.bits(kCoreDataoutSize0, 31, 16) + 1;
+  s.out = static_cast<Precision>(d.bits(kDpuDataFormat, 31, 29));
+  if (s.depthwise) {
+    d.expect("CNA.WEIGHT_SIZE2.WEIGHT_KERNELS (depthwise)", s.kernels, 1);
+    s.kernels = s.channels;
+  }
+  if (auto refusal = is_compute_precision(s.in) ? conv_refusal(s) : std::nullopt) {
+    // The CBUF is looked at below, by what the registers say rather than by what would be best.
+    if (rules.cbuf || !refusal->contains("CBUF banks")) d.refuse("the convolution is impossible: {}", *refusal);
+  }
+  d.expect("CNA.DATA_SIZE2.DATAOUT_WIDTH", d.bits(kCnaDataSize2, 10, 0), s.out_width);
+  d.expect("CNA.DATA_SIZE3.DATAOUT_ATOMICS", d.bits(kCnaDataSize3, 21, 0),
+           static_cast<uint64_t>(s.out_width) * s.out_height);
+  d.expect("CNA.WEIGHT_SIZE1.WEIGHT_BYTES_PER_KERNEL", d.bits(kCnaWeightSize1, 18, 0), conv_kernel_bytes(s));
+  d.expect("CNA.WEIGHT_SIZE0.WEIGHT_BYTES", d.raw(kCnaWeightSize0), conv_weight_bytes(s));
+  d.expect("CNA.FC_DATA_SIZE0.DMA_HEIGHT", d.bits(kCnaFcDataSize0, 10, 0), s.height);
+  d.expect("CNA.FC_DATA_SIZE1.DMA_CHANNEL", d.bits(kCnaFcDataSize1, 15, 0), s.channels);
+  if (d.bits(kCnaCbufCon1, 13, 0) == 0)
+    d.refuse("CNA.CBUF_CON1.DATA_ENTRIES is 0: it must be the entries of a line of features");
+
+  conv.pad_value =
+      s.in == Precision::kInt8 ? sign_extend(d.raw(kCnaPadCon1), 8) : static_cast<int32_t>(d.raw(kCnaPadCon1) & 0xffff);
+  conv.feature_address = d.raw(kCnaFeatureDataAddr);
+  conv.weight_address = d.raw(kCnaDcompAddr0);
+  conv.weight_bytes = d.raw(kCnaWeightSize0);
+  for (auto [name, address] :
+       {std::pair{"CNA.FEATURE_DATA_ADDR", conv.feature_address}, {"CNA.DCOMP_ADDR0", conv.weight_address}}) {
+    if (address % kAtomBytes != 0) d.refuse("{} is {:#x}: it must be a multiple of 16", name, address);
+  }
+  // Strides count atoms. Unless GROUP_LINE_OFF is set, the DMA takes four lines of a surface at a time and LINE_STRIDE
+  // is their stride; SURF_STRIDE, signed, is what follows them to the next surface. Derived from the values that mtx512
+  // (W = 1), Mesa rkt_task.c (any W) and allbilly/rk3588 gemm.py (GROUP_LINE_OFF, features in rows) program.
+  const uint32_t line = d.bits(kCnaDmaCon1, 27, 0);
+  const int32_t surface = sign_extend(d.bits(kCnaDmaCon2, 27, 0), 28);
+  if (d.bit(kCnaConvCon1, 29)) {
+    conv.line_pitch_atoms = line;
+    conv.surface_pitch_atoms = static_cast<int32_t>(s.width) + surface;
+  } else {
+    if (line % 4 != 0)
+      d.refuse("CNA.DMA_CON1.LINE_STRIDE is {}: the stride of four lines must be a multiple of 4", line);
+    conv.line_pitch_atoms = line / 4;
+    conv.surface_pitch_atoms = static_cast<int32_t>(line) + surface;
+  }
+
+  conv.data_banks = d.bits(kCnaCbufCon0, 3, 0);
+  conv.weight_banks = d.bits(kCnaCbufCon0, 7, 4);
+  conv.weight_reuse = d.bit(kCnaCbufCon0, 13);
+  conv.data_reuse = d.bit(kCnaCbufCon0, 12);
+  if (conv.data_banks == 0 || conv.weight_banks == 0 || conv.data_banks + conv.weight_banks > kCbufBanks) {
+    d.refuse("CNA.CBUF_CON0 gives {} banks to data and {} to weights: both need one at least, together at most {}",
+             conv.data_banks, conv.weight_banks, kCbufBanks);
+  }
+  if (rules.cbuf && is_compute_precision(s.in)) {
+    if (const uint32_t need = feature_banks(s.width, s.height, s.channels, s.in); conv.data_banks < need) {
+      d.refuse("CNA.CBUF_CON0.DATA_BANK is {}: the features need {}", conv.data_banks, need);
+    }
+    if (const uint32_t most = max_feature_banks(conv_kernel_bytes(s), s.in); conv.data_banks > most) {
+      d.refuse("CNA.CBUF_CON0.DATA_BANK is {}: at most {} are left beside weights of {} bytes a kernel",
+               conv.data_banks, most, conv_kernel_bytes(s));
+    }
+  }
+  if (rules.fp16_k128 && !s.depthwise && s.in == Precision::kFp16 && s.channels == 128 && s.kernel_width == 1 &&
+      s.kernel_height == 1) {
+    d.refuse("CNA.DATA_SIZE1.DATAIN_CHANNEL is 128: fp16 GEMMs of that K are reported wrong");
+  }
+  conv.sum_inputs = s.in == Precision::kInt8 && d.bit(kCoreMiscCfg, 0);
+}
+
+std::optional<Alu> alu_of(uint32_t algo) {
+  switch (algo) {
+    case 0:
+      return Alu::kMax;
+    case 1:
+      return Alu::kMin;
+    case 2:
+      return Alu::kAdd;
+    case 4:
+      return Alu::kSub;
+    default:
+      return std::nullopt;
+  }
+}
+
+// BS and BN have the same fields, 0x20 apart; their operands come through the RDMA's BRDMA and NRDMA.
+void decode_stage(Decoder& d, const char* name, uint16_t cfg, bool rdma, uint16_t dma_cfg, uint16_t dma_base,
+                  DpuStage& stage) {
+  if (d.bit(cfg, 0)) return;
+  if (!d.bit(cfg, 4))
+    d.refuse("DPU.{}_CFG.{}_MUL_BYPASS is 0: multiplication in this stage is not understood", name, name);
+  if (d.bit(cfg, 5)) d.refuse("DPU.{}_CFG.{}_MUL_PRELU is 1: it is not understood", name, name);
+  if (!d.bit(cfg, 1)) {
+    const auto alu = alu_of(d.bits(cfg, 19, 16));
+    if (!alu)
+      d.refuse("DPU.{}_CFG.{}_ALU_ALGO is {}: 0 (max), 1 (min), 2 (add) and 4 (subtract) are understood", name, name,
+               d.bits(cfg, 19, 16));
+    stage.alu_active = true;
+    stage.alu = alu.value_or(Alu::kAdd);
+    stage.operand = d.raw(cfg + 4);
+    stage.operand_from_memory = d.bit(cfg, 8);
+    if (stage.operand_from_memory) {
+      if (!rdma) d.refuse("DPU.{}_CFG.{}_ALU_SRC is 1 (memory), but the enable word leaves the RDMA off", name, name);
+      // Bit 1 of the register: the ALU's operand is read (Mesa programs a use of 1 for biases).
+      if (d.bits(dma_cfg, 4, 1) != 1)
+        d.refuse("the RDMA's DATA_USE for {} is {}: 1 (the ALU's operand) is understood", name, d.bits(dma_cfg, 4, 1));
+      stage.memory_address = d.raw(dma_base);
+      if (stage.memory_address % kAtomBytes != 0)
+        d.refuse("the {} operand's address is {:#x}: it must be a multiple of 16", name, stage.memory_address);
+    }
+  }
+  stage.relu = !d.bit(cfg, 6);
+  if (stage.relu && d.bit(cfg, 7)) stage.relu_limit = d.raw(cfg + 12);
+}
+
+void decode_elementwise(Decoder& d, const DpuTask& dpu, bool rdma, DpuElementwise& ew) {
+  if (d.bit(kDpuEwCfg, 0)) return;
+  const bool integer = dpu.in == Precision::kInt8;
+  if (!d.bit(kDpuEwCfg, 7)) d.refuse("DPU.EW_CFG.EW_LUT_BYPASS is 0: look-up tables are not understood");
+  if (d.bits(kDpuEwCfg, 21, 20) != 0) d.refuse("DPU.EW_CFG asks for comparisons: they are not understood");
+  if (d.bit(kDpuEwCfg, 5)) d.refuse("DPU.EW_CFG.EW_MUL_PRELU is 1: it is not understood");
+  ew.relu = !d.bit(kDpuEwCfg, 9);
+  if (ew.relu && d.bit(kDpuEwCfg, 10)) ew.relu_limit = d.raw(kDpuEwReluxCmp);
+  if (d.bit(kDpuEwCfg, 1)) return;
+  ew.active = true;
+  ew.multiply = d.bit(kDpuEwCfg, 2);
+  if (!ew.multiply) {
+    const auto alu = alu_of(d.bits(kDpuEwCfg, 19, 16));
+    if (!alu)
+      d.refuse("DPU.EW_CFG.EW_ALU_ALGO is {}: 0 (max), 1 (min), 2 (add) and 4 (subtract) are understood",
+               d.bits(kDpuEwCfg, 19, 16));
+    ew.alu = alu.value_or(Alu::kAdd);
+  }
+  if (!d.bit(kDpuEwCfg, 6)) d.refuse("DPU.EW_CFG.EW_OP_SRC is 0 (registers): an operand from memory is understood");
+  if (!rdma) d.refuse("an element-wise operand is wanted, but the enable word leaves the RDMA off");
+  if (d.bit(kRdmaErdmaCfg, 0)) d.refuse("DPU_RDMA.ERDMA_CFG.ERDMA_DISABLE is 1, but an element-wise operand is wanted");
+  if (d.bits(kDpuEwCfg, 29, 28) != 1)
+    d.refuse("DPU.EW_CFG.EW_DATA_MODE is {}: 1 (an operand per element) is understood", d.bits(kDpuEwCfg, 29, 28));
+  if (d.bits(kRdmaErdmaCfg, 31, 30) != 1)
+    d.refuse("DPU_RDMA.ERDMA_CFG.ERDMA_DATA_MODE is {}: 1 (an operand per element) is understood",
+             d.bits(kRdmaErdmaCfg, 31, 30));
+  const uint32_t size = d.bits(kDpuEwCfg, 23, 22);
+  d.expect("DPU_RDMA.ERDMA_CFG.ERDMA_DATA_SIZE", d.bits(kRdmaErdmaCfg, 3, 2), size);
+  if (integer ? size != 1 : (size != 2 && size != 3)) {
+    d.refuse("DPU.EW_CFG.EDATA_SIZE is {}: int8 takes 1 (a byte), fp16 2 (fp16) or 3 (fp32)", size);
+  }
+  ew.operand_bytes = size == 1 ? 1 : size == 2 ? 2 : 4;
+  if (integer && !d.bit(kDpuEwCfg, 8)) {
+    ew.offset = static_cast<int32_t>(d.raw(kDpuEwCvtOffset));
+    ew.scale = sign_extend(d.bits(kDpuEwCvtScale, 15, 0), 16);
+    ew.shift = d.bits(kDpuEwCvtScale, 21, 16);
+    if (d.bits(kDpuEwCvtScale, 31, 22) != 0)
+      d.refuse("DPU.EW_CVT_SCALE_VALUE.EW_TRUNCATE is not 0: it is not understood");
+  }
+  ew.memory_address = d.raw(kRdmaEwBaseAddr);
+  if (ew.memory_address % kAtomBytes != 0)
+    d.refuse("DPU_RDMA.EW_BASE_ADDR is {:#x}: it must be a multiple of 16", ew.memory_address);
+  ew.surface_stride_bytes = d.raw(kRdmaEwSurfStride);
+  if (d.raw(kRdmaEwSurfNotch) != 0) d.refuse("DPU_RDMA.EW_SURF_NOTCH is not 0: it is not understood");
+}
+
+void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuTask& dpu) {
+  d.check_fixed(Block::kDpu);
+  if (rdma) d.check_fixed(Block::kRdma);
+  const bool depthwise = conv && conv->shape.depthwise;
+  dpu.from_memory = d.bit(kDpuFeatureModeCfg, 0);
+  if (conv) {
+    if (dpu.from_memory) d.refuse("DPU.FEATURE_MODE_CFG.FLYING_MODE is 1 (from memory), but CNA and CORE are enabled");
+    d.expect("DPU.FEATURE_MODE_CFG.CONV_MODE", d.bits(kDpuFeatureModeCfg, 4, 3), depthwise ? 3 : 0);
+  } else if (!dpu.from_memory) {
+    d.refuse("the DPU's input comes from CORE, which the enable word leaves off");
+  }
+  dpu.in = static_cast<Precision>(d.bits(kDpuDataFormat, 28, 26));
+  dpu.out = static_cast<Precision>(d.bits(kDpuDataFormat, 31, 29));
+  d.expect("DPU.DATA_FORMAT.PROC_PRECISION", d.bits(kDpuDataFormat, 2, 0), static_cast<uint32_t>(dpu.in));
+  if (conv)
+    d.expect("DPU.DATA_FORMAT.IN_PRECISION", static_cast<uint32_t>(dpu.in), static_cast<uint32_t>(conv->shape.in));
+  if (!is_output_precision(dpu.in, dpu.out, depthwise)) {
+    d.refuse(
+        "DPU.DATA_FORMAT makes precision {} from {}: int8 gives int32 or int8, fp16 gives fp32 or fp16, depthwise its "
+        "own",
+        static_cast<int>(dpu.out), static_cast<int>(dpu.in));
+    return;  // what follows divides by the sizes of elements
+  }
+  dpu.width = d.bits(kDpuDataCubeWidth, 12, 0) + 1;
+  dpu.height = d.bits(kDpuDataCubeHeight, 12, 0) + 1;
+  dpu.channels = d.bits(kDpuDataCubeChannel, 12, 0) + 1;
+  if (conv) {
+    d.expect("DPU.DATA_CUBE_WIDTH + 1", dpu.width, conv->shape.out_width);
+    d.expect("DPU.DATA_CUBE_HEIGHT + 1", dpu.height, conv->shape.out_height);
+    d.expect("CORE.DATAOUT_SIZE_1.DATAOUT_CHANNEL + 1", d.bits(kCoreDataoutSize1, 15, 0) + 1, dpu.channels);
+    if (dpu.channels < conv->shape.kernels) {
+      d.refuse("DPU.DATA_CUBE_CHANNEL + 1 is {}: it is smaller than the number of kernels, {}", dpu.channels,
+               conv->shape.kernels);
+    }
+    d.expect("DPU.WDMA_SIZE_0.CHANNEL_WDMA + 1", d.bits(kDpuWdmaSize0, 12, 0) + 1, dpu.channels);
+    d.expect("DPU.WDMA_SIZE_1.WIDTH_WDMA + 1", d.bits(kDpuWdmaSize1, 12, 0) + 1, dpu.width);
+    d.expect("DPU.WDMA_SIZE_1.HEIGHT_WDMA + 1", d.bits(kDpuWdmaSize1, 28, 16) + 1, dpu.height);
+    const uint32_t per_group = surfaces_per_group(dpu.in, dpu.out, depthwise);
+    for (auto [high, low] : {std::pair{10u, 8u}, {7u, 5u}, {4u, 2u}}) {
+      d.expect("DPU.BS_OW_CFG.SIZE_E + 1", d.bits(kDpuBsOwCfg, high, low) + 1, per_group);
+    }
+    dpu.surfaces_per_group = per_group;
+    dpu.group_stride_bytes = d.raw(kDpuSurfaceAdd);
+    if (!d.bit(kDpuBsOwCfg, 1) && conv->sum_inputs) dpu.input_sum_factor = sign_extend(d.bits(kDpuBsOwOp, 15, 0), 16);
+  } else {
+    // The DPU alone writes plain surfaces: nothing groups them.
+    dpu.surfaces_per_group = 1;
+    dpu.group_stride_bytes = d.raw(kDpuDstSurfStride);
+  }
+  dpu.destination = d.raw(kDpuDstBaseAddr);
+  if (dpu.destination % kAtomBytes != 0)
+    d.refuse("DPU.DST_BASE_ADDR is {:#x}: it must be a multiple of 16", dpu.destination);
+  dpu.surface_stride_bytes = d.raw(kDpuDstSurfStride);
+  dpu.line_notch_atoms = d.bits(kDpuDataCubeNotch, 12, 0);
+  if (const uint32_t other = d.bits(kDpuDataCubeNotch, 28, 16); other != 0) {
+    d.expect("DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_1", other, dpu.line_notch_atoms);
+  }
+  decode_stage(d, "BS", kDpuBsCfg, rdma, kRdmaBrdmaCfg, kRdmaBsBaseAddr, dpu.bs);
+  decode_stage(d, "BN", kDpuBnCfg, rdma, kRdmaNrdmaCfg, kRdmaBnBaseAddr, dpu.bn);
+  decode_elementwise(d, dpu, rdma, dpu.ew);
+
+  dpu.out_offset = static_cast<int32_t>(d.raw(kDpuOutCvtOffset));
+  dpu.out_scale = sign_extend(d.bits(kDpuOutCvtScale, 15, 0), 16);
+  dpu.out_shift = d.bits(kDpuOutCvtShift, 11, 0);
+  const bool to_fp16 = d.bit(kDpuOutCvtScale, 16);
+  if (dpu.in == Precision::kFp16) {
+    d.expect("DPU.OUT_CVT_SCALE.FP32TOFP16_EN", to_fp16, dpu.out == Precision::kFp16);
+    if ((dpu.out_scale != 0 && dpu.out_scale != 1) || dpu.out_shift != 0 || dpu.out_offset != 0) {
+      d.refuse("DPU.OUT_CVT scales an fp16 result: scale 0 or 1, shift 0 and offset 0 are understood");
+    }
+  } else {
+    if (to_fp16) d.refuse("DPU.OUT_CVT_SCALE.FP32TOFP16_EN is 1, but the result is an integer");
+    if (dpu.out_shift > 63) d.refuse("DPU.OUT_CVT_SHIFT is {}: it must be at most 63", dpu.out_shift);
+  }
+  if (rdma && dpu.from_memory) {
+    if (d.bit(kRdmaFeatureModeCfg, 4))
+      d.refuse("DPU_RDMA.FEATURE_MODE_CFG.MRDMA_DISABLE is 1, but the DPU's input comes from memory");
+    if (!d.bit(kRdmaFeatureModeCfg, 0)) d.refuse("DPU_RDMA.FEATURE_MODE_CFG.FLYING_MODE is 0, but the DPU's is 1");
+    d.expect("DPU_RDMA.FEATURE_MODE_CFG.IN_PRECISION", d.bits(kRdmaFeatureModeCfg, 17, 15),
+             static_cast<uint32_t>(dpu.in));
+    dpu.source_address = d.raw(kRdmaSrcBaseAddr);
+    if (dpu.source_address % kAtomBytes != 0)
+      d.refuse("DPU_RDMA.SRC_BASE_ADDR is {:#x}: it must be a multiple of 16", dpu.source_address);
+    dpu.source_line_notch_atoms = d.bits(kRdmaSrcDmaCfg, 31, 19);
+    dpu.source_surface_notch_bytes = d.raw(kRdmaSurfNotch);
+  } else if (dpu.from_memory) {
+    d.refuse("the DPU's input comes from memory, but the enable word leaves the RDMA off");
+  }
+  if (rdma && (dpu.from_memory || dpu.bs.operand_from_memory || dpu.bn.operand_from_memory || dpu.ew.active)) {
+    d.expect("DPU_RDMA.DATA_CUBE_WIDTH + 1", d.bits(kRdmaCubeWidth, 12, 0) + 1, dpu.width);
+    d.expect("DPU_RDMA.DATA_CUBE_HEIGHT + 1", d.bits(kRdmaCubeHeight, 12, 0) + 1, dpu.height);
+    d.expect("DPU_RDMA.DATA_CUBE_CHANNEL + 1", d.bits(kRdmaCubeChannel, 12, 0) + 1, dpu.channels);
+  }
+}
+
+}  // namespace
+
+uint64_t task_macs(const Task& task) {
+  if (!task.conv) return 0;
+  const ConvShape& s = task.conv->shape;
+  return static_cast<uint64_t>(s.out_width) * s.out_height * s.kernel_width * s.kernel_height * s.channels *
+         (s.depthwise ? 1 : s.kernels);
+}
+
+Task decode_task(const RegisterFile& regs, uint32_t enable, std::vector<std::string>& violations,
+                 const TaskRules& rules) {
+  Decoder d(regs, violations);
+  Task task;
+  if (enable & ~(kEnablePc | kEnableCna | kEnableDpu | kEnableRdma)) {
+    d.refuse("the enable word is {:#x}: bits {:#x} start blocks that are not understood (the pooling unit is 0x60)",
+             enable, enable & ~(kEnablePc | kEnableCna | kEnableDpu | kEnableRdma));
+  }
+  if (!(enable & kEnableDpu)) {
+    d.refuse("the enable word is {:#x}: without the DPU nothing is written", enable);
+    return task;
+  }
+  const bool rdma = enable & kEnableRdma;
+  if (enable & kEnableCna) decode_conv(d, task.conv.emplace(), rules);
+  decode_dpu(d, task.conv, rdma, task.dpu);
+  return task;
+}
+
+std::string command_violation(const Command& command) {
+  switch (command.target) {
+    case Target::kNone:
+    case Target::kFiller:
+      if (command.reg == 0 && command.value == 0) return {};
+      return std::format("a filler word carries register {:#x} and value {:#x}", command.reg, command.value);
+    case Target::kBarrier:
+      return {};
+    case Target::kEnable:
+      if (command.reg != kPcOperationEnable)
+        return std::format("an enable word names register {:#x}: it must be 0x8", command.reg);
+      return {};
+    case Target::kCsc:
+    case Target::kPpu:
+    case Target::kPpuRdma:
+      return std::format("target {:#06x} is a block that is not understood", static_cast<unsigned>(command.target));
+    case Target::kPc:
+    case Target::kCna:
+    case Target::kCore:
+    case Target::kDpu:
+    case Target::kRdma:
+      break;
+    default:
+      return std::format("target {:#06x} is unknown", static_cast<unsigned>(command.target));
+  }
+  const Register* r = find_register(command.reg);
+  if (r == nullptr) return std::format("register {:#06x} is unknown", command.reg);
+  if (block_target(r->block) != command.target) {
+    return std::format("register {} ({:#06x}) is sent to target {:#06x}, another block", qualified_name(*r),
+                       command.reg, static_cast<unsigned>(command.target));
+  }
+  return Decoder::value_violation(*r, command.value);
+}
+
+}  // namespace npud::rknpu

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a core's registers mean when a task starts: the decoded form that the virtual board executes and npu-regcmd
+// checks. Decoding collects everything that npud doesn't understand or that the hardware is known not to do, as
+// sentences that name the register.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "devices/rknpu/hw/predicates.h"
+#include "devices/rknpu/hw/registers.h"
+
+namespace npud::rknpu {
+
+// CNA and CORE: features times weights into accumulators (int32 for int8, fp32 for fp16).
+struct ConvTask {
+  ConvShape shape;
+  int32_t pad_value = 0;  // int8: the value; fp16: the 16 bits
+  uint32_t feature_address = 0;
+  uint32_t weight_address = 0;
+  uint32_t weight_bytes = 0;
+  uint32_t line_pitch_atoms = 0;    // from one line of a surface to the next
+  int32_t surface_pitch_atoms = 0;  // from one surface to the next
+  uint32_t data_banks = 0;
+  uint32_t weight_banks = 0;
+  bool weight_reuse = false;  // the weights of the task before are still in the CBUF
+  bool data_reuse = false;    // … its features are
+  bool sum_inputs = false;    // QD_EN: the sum of the inputs under the kernel is wanted, for DpuTask::input_sum_factor
+};
+
+enum class Alu : uint8_t { kMax = 0, kMin = 1, kAdd = 2, kSub = 4 };
+
+// BS or BN: an operand per channel, then ReLU. Multiplication is not understood and refused.
+struct DpuStage {
+  bool alu_active = false;
+  Alu alu = Alu::kAdd;
+  bool operand_from_memory =
+      false;  // 4 bytes a channel (int32 for int8, fp32 for fp16), else `operand` for all channels
+  uint32_t operand = 0;
+  uint32_t memory_address = 0;
+  bool relu = false;
+  std::optional<uint32_t> relu_limit;  // int32 or fp32 bits
+};
+
+// EW: an operand per element.
+struct DpuElementwise {
+  bool active = false;
+  bool multiply = false;
+  Alu alu = Alu::kAdd;
+  uint32_t operand_bytes = 1;  // int8 1; fp16 2, or 4 for fp32
+  // int8 operands are converted: (e + offset) * scale >> shift, rounded half to even; not converted if scale is 1 and
+  // the rest 0.
+  int32_t offset = 0;
+  int32_t scale = 1;
+  uint32_t shift = 0;
+  uint32_t memory_address = 0;
+  uint32_t surface_stride_bytes = 0;
+  bool relu = false;
+  std::optional<uint32_t> relu_limit;
+};
+
+struct DpuTask {
+  bool from_memory = false;  // FLYING_MODE: the input is read by RDMA, not taken from CORE
+  uint32_t source_address = 0;
+  uint32_t source_line_notch_atoms = 0;     // skipped after each line
+  uint32_t source_surface_notch_bytes = 0;  // skipped after each surface
+  Precision in = Precision::kInt8;
+  Precision out = Precision::kInt32;
+  uint32_t width = 0, height = 0, channels = 0;
+  uint32_t destination = 0;
+  uint32_t surface_stride_bytes = 0;
+  uint32_t surfaces_per_group = 1;
+  uint32_t group_stride_bytes = 0;  // SURFACE_ADD
+  uint32_t line_notch_atoms = 0;
+  int32_t input_sum_factor = 0;  // BS_OW_OP: this times the sum of inputs is added to each accumulator
+  DpuStage bs;
+  DpuStage bn;
+  DpuElementwise ew;
+  int32_t out_offset = 0;
+  int32_t out_scale = 1;
+  uint32_t out_shift = 0;
+};
+
+struct Task {
+  std::optional<ConvTask> conv;
+  DpuTask dpu;
+};
+
+// Multiply-accumulates of a task; 0 for element-wise ones.
+uint64_t task_macs(const Task& task);
+
+// Which limits of the hardware decode_task() holds a task to. All are on for planning; the virtual board can lift those
+// that public reports dispute.
+struct TaskRules {
+  bool fp16_k128 = true;  // GEMMs with K = 128 in fp16 are refused
+  bool cbuf = true;       // the features must fit their banks
+};
+
+// Decodes registers with the value of the enable word. Appends a sentence to `violations` for each thing that is wrong;
+// the result is only meaningful if there was none.
+Task decode_task(const RegisterFile& regs, uint32_t enable, std::vector<std::string>& violations,
+                 const TaskRules& rules = {});
+
+// The two checks of a single word that need no context: known target and register, and only understood bits. Empty if
+// there is nothing to say.
+std::string command_violation(const Command& command);
+
+}  // namespace npud::rknpu
