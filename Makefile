@@ -14,7 +14,7 @@ SUITES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check check-unit check-integration check-fuzz check-kernel check-vm check-sanitize check-debug-kernel \
-        dkms-check modules build deb lint format bench serve root clean
+        dkms-check modules build models deb lint format bench serve root clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -25,22 +25,25 @@ root: ## make the build root (every other target does so when it is needed)
 build: root ## the daemon, the clients, the virtual board and all tests
 	@$(RUN) tools/build $(BUILD) $(JOBS)
 
+models: root ## fetch real models (and the JavaScript client's libraries) from npm into the cache, with this machine's npm
+	@tools/models fetch
+
 modules: root ## npud_rknpu.ko and npud_vboard.ko for KERNELS="6.1 6.12 7.3", arm64 and amd64
 	@$(RUN) tools/build-modules $(KERNELS)
 
-demo: build ## real networks answer over gRPC from one shared device, several tenants at once
+demo: build models ## real networks answer over gRPC from one shared device, several tenants at once
 	@$(RUN) tools/demo $(BUILD)
 
 serve: build ## run the daemon on REPOSITORY=directory, with its socket at SOCKET=/tmp/npud.sock
 	@$(RUN) tools/serve $(BUILD) "$(REPOSITORY)" "$(SOCKET)"
 
-check: root ## all tests but check-sanitize and check-debug-kernel; ends with "N passed, N failed"
+check: root models ## all tests but check-sanitize and check-debug-kernel; ends with "N passed, N failed"
 	@$(RUN) tools/check $(BUILD) $(SUITES)
 
 check-unit: root ## GoogleTest programs
 	@$(RUN) tools/check $(BUILD) unit
 
-check-integration: root ## the running daemon, met by real clients
+check-integration: root models ## the running daemon, met by real clients
 	@$(RUN) tools/check $(BUILD) integration
 
 check-fuzz: root ## a short run of every libFuzzer target
@@ -70,7 +73,7 @@ lint: root ## clang-format, clang-tidy, shell syntax, man pages
 format: root ## clang-format everything in place
 	@$(RUN) tools/lint --format
 
-bench: build ## print a table of ratios and write build/bench.json
+bench: build models ## print a table of ratios and write build/bench.json
 	@$(RUN) bench/run $(BUILD)
 
 clean: ## remove what was built; the cache outside the checkout stays
