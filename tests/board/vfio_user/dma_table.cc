@@ -45,6 +45,16 @@ struct DmaTable::Hold {
   }
 };
 
+std::shared_lock<std::shared_mutex> DmaTable::share() const {
+  const std::lock_guard gate(gate_);
+  return std::shared_lock(lock_);
+}
+
+std::unique_lock<std::shared_mutex> DmaTable::own() const {
+  const std::lock_guard gate(gate_);
+  return std::unique_lock(lock_);
+}
+
 std::expected<void, Refusal> DmaTable::map(uint64_t iova, uint64_t size_bytes, uint32_t flags, uint64_t offset,
                                            UniqueFd fd) {
   const auto refuse = [&](int error, std::string why) {
@@ -75,7 +85,7 @@ std::expected<void, Refusal> DmaTable::map(uint64_t iova, uint64_t size_bytes, u
     mapping->rights = flags;
   }
 
-  const std::unique_lock guard(lock_);
+  const auto guard = own();
   if (by_iova_.size() >= kMaxDmaMaps) return refuse(ENOSPC, "the limit of mappings is reached");
   auto next = by_iova_.lower_bound(iova);
   if (next != by_iova_.end() && next->first - iova < size_bytes) return refuse(EEXIST, "overlaps a mapping");
@@ -113,7 +123,7 @@ std::expected<uint64_t, Refusal> DmaTable::remove(Map::iterator first, Map::iter
   Map removed;
   uint64_t bytes = 0;
   {
-    const std::unique_lock guard(lock_);  // waits for copies; no window can begin on what is extracted
+    const auto guard = own();  // waits for copies; no window can begin on what is extracted
     while (first != last) {
       bytes += first->second->size_bytes;
       removed.insert(by_iova_.extract(first++));
@@ -158,21 +168,21 @@ bool DmaTable::for_each_piece(uint64_t iova, size_t size_bytes, uint32_t rights,
 }
 
 bool DmaTable::read(uint64_t iova, std::span<std::byte> to) const {
-  const std::shared_lock guard(lock_);
+  const auto guard = share();
   return for_each_piece(iova, to.size(), kDmaMapRead, [&](const std::byte* host, size_t at, size_t bytes) {
     std::memcpy(to.data() + at, host, bytes);
   });
 }
 
 bool DmaTable::write(uint64_t iova, std::span<const std::byte> from) const {
-  const std::shared_lock guard(lock_);
+  const auto guard = share();
   return for_each_piece(iova, from.size(), kDmaMapWrite,
                         [&](std::byte* host, size_t at, size_t bytes) { std::memcpy(host, from.data() + at, bytes); });
 }
 
 DmaWindow DmaTable::window(uint64_t iova, size_t size_bytes, DmaAccess access) const {
   const uint32_t rights = access == DmaAccess::kRead ? kDmaMapRead : kDmaMapRead | kDmaMapWrite;
-  const std::shared_lock guard(lock_);
+  const auto guard = share();
   auto after = by_iova_.upper_bound(iova);
   if (size_bytes == 0 || !find(iova, rights)) return {};
   const std::shared_ptr<Mapping>& mapping = std::prev(after)->second;
@@ -182,7 +192,7 @@ DmaWindow DmaTable::window(uint64_t iova, size_t size_bytes, DmaAccess access) c
 }
 
 size_t DmaTable::mappings() const {
-  const std::shared_lock guard(lock_);
+  const auto guard = share();
   return by_iova_.size();
 }
 

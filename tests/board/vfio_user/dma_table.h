@@ -64,6 +64,11 @@ class DmaTable {
   std::expected<uint64_t, Refusal> remove(Map::iterator first, Map::iterator last);
 
   const std::chrono::milliseconds window_patience_;
+  // Threads that copy in a row would keep a writer out of a shared_mutex for ever; so who wants lock_, passes through
+  // gate_, and a writer waits in it.
+  std::shared_lock<std::shared_mutex> share() const;
+  std::unique_lock<std::shared_mutex> own() const;
+  mutable std::mutex gate_;
   mutable std::shared_mutex lock_;  // by_iova_; shared while copying
   Map by_iova_;
   // Outlives the table if a window does.

@@ -182,7 +182,7 @@ TEST(DmaTable, survives_unmapping_under_load) {
       }
     });
   }
-  for (int round = 0; round < 300 || hits < 30; round++) {
+  for (int round = 0; round < 100 || hits < 30; round++) {
     ASSERT_TRUE(table.map(0, 0x4000, kDmaMapRead | kDmaMapWrite, 0, UniqueFd(::dup(memory.fd()))));
     std::this_thread::yield();
     const auto unmapped = table.unmap(0, 0x4000);
