@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/rknpu/emit/pack.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "devices/rknpu/hw/layout.h"
+
+namespace npud::rknpu {
+namespace {
+
+// Where pixel p (in row-major order of the image) of the operation lies in a cube that may be wider or taller: flat plans have all pixels
+// below each other, others keep the width, so that in both the index is p itself.
+struct Cube {
+  uint32_t pixels;        // of the cube, per surface
+  uint32_t c2;
+  std::size_t index(uint32_t channel, uint32_t pixel) const {
+    return (static_cast<std::size_t>(channel / c2) * pixels + pixel) * c2 + channel % c2;
+  }
+};
+
+Cube feature_cube(const ConvPlan& plan) { return {plan.in_height * plan.in_width, atom_channels(plan.op.in)}; }
+Cube output_cube(const ConvPlan& plan) { return {plan.out_height * plan.out_width, atom_channels(plan.op.out)}; }
+
+// Writes element(channel, pixel) for all of a cube, zero where the operation has nothing.
+template <class T, class Element>
+void fill(const ConvPlan& plan, std::span<std::byte> to, Element element) {
+  const Cube cube = feature_cube(plan);
+  const uint32_t pixels = plan.op.height * plan.op.width;
+  T* out = reinterpret_cast<T*>(to.data());
+  for (uint32_t base = 0; base < plan.channels; base += cube.c2) {
+    const uint32_t count = base < plan.op.channels ? std::min(cube.c2, plan.op.channels - base) : 0;
+    T* surface = out + static_cast<std::size_t>(base) * cube.pixels;
+    if (count < cube.c2 || pixels < cube.pixels) std::memset(surface, 0, static_cast<std::size_t>(cube.pixels) * cube.c2 * sizeof(T));
+    if (count == 0) continue;
+    for (uint32_t p = 0; p < pixels; ++p) {
+      for (uint32_t c = 0; c < count; ++c) surface[static_cast<std::size_t>(p) * cube.c2 + c] = element(base + c, p);
+    }
+  }
+}
+
+// Half precision by the compiler's own type: vectorised where the target has F16C or AdvSIMD.
+uint16_t half_bits(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
+
+bool all_representable(std::span<const float> values) {
+  // 65504 is the largest finite half; 65520 and beyond round to infinity.
+  bool fine = true;
+  for (float v : values) fine &= std::fabs(v) < 65520.0f;
+  return fine;
+}
+
+template <class T, class Element>
+void fill_weights(const ConvPlan& plan, std::span<std::byte> to, Element element) {
+  const Conv2d& op = plan.op;
+  const WeightShape shape{plan.kernels, plan.channels, op.kernel_height, op.kernel_width, op.in};
+  T* out = reinterpret_cast<T*>(to.data());
+  std::memset(out, 0, plan.weight_bytes);
+  for (uint32_t n = 0; n < op.kernels; ++n) {
+    for (uint32_t c = 0; c < (op.depthwise ? 1 : op.channels); ++c) {
+      for (uint32_t y = 0; y < op.kernel_height; ++y) {
+        for (uint32_t x = 0; x < op.kernel_width; ++x) {
+          const uint64_t i = op.depthwise ? depthwise_weight_index(shape, n, y, x) : weight_index(shape, n, c, y, x);
+          out[i] = element(n, c, y, x);
+        }
+      }
+    }
+  }
+}
+
+template <class In, class Out, class Convert>
+void read_cube(const ConvPlan& plan, std::span<const std::byte> from, std::span<Out> to, bool rows, Convert convert) {
+  const Cube cube = output_cube(plan);
+  const uint32_t pixels = plan.flat ? plan.op.height * plan.op.width : plan.out_height * plan.out_width;
+  const uint32_t kernels = plan.op.kernels;
+  const In* in = reinterpret_cast<const In*>(from.data());
+  for (uint32_t base = 0; base < kernels; base += cube.c2) {
+    const uint32_t count = std::min(cube.c2, kernels - base);
+    const In* surface = in + static_cast<std::size_t>(base) * cube.pixels;
+    for (uint32_t p = 0; p < pixels; ++p) {
+      for (uint32_t c = 0; c < count; ++c) {
+        const Out value = convert(surface[static_cast<std::size_t>(p) * cube.c2 + c]);
+        if (rows) {
+          to[static_cast<std::size_t>(p) * kernels + base + c] = value;
+        } else {
+          to[static_cast<std::size_t>(base + c) * pixels + p] = value;
+        }
+      }
+    }
+  }
+}
+
+void read_float(const ConvPlan& plan, std::span<const std::byte> from, std::span<float> to, bool rows) {
+  if (plan.op.out == Precision::kFp16) {
+    read_cube<uint16_t>(plan, from, to, rows, [](uint16_t bits) { return from_fp16(bits); });
+  } else {
+    read_cube<float>(plan, from, to, rows, [](float v) { return v; });
+  }
+}
+
+}  // namespace
+
+uint16_t to_fp16(float value) { return half_bits(value); }
+float from_fp16(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+
+bool pack_features(const ConvPlan& plan, std::span<const float> image, std::span<std::byte> to) {
+  if (!all_representable(image)) return false;
+  const std::size_t pixels = static_cast<std::size_t>(plan.op.height) * plan.op.width;
+  fill<uint16_t>(plan, to, [&](uint32_t c, uint32_t p) { return half_bits(image[c * pixels + p]); });
+  return true;
+}
+
+void pack_features(const ConvPlan& plan, std::span<const int8_t> image, std::span<std::byte> to) {
+  const std::size_t pixels = static_cast<std::size_t>(plan.op.height) * plan.op.width;
+  fill<int8_t>(plan, to, [&](uint32_t c, uint32_t p) { return image[c * pixels + p]; });
+}
+
+bool pack_rows(const ConvPlan& plan, std::span<const float> rows, std::span<std::byte> to) {
+  if (!all_representable(rows)) return false;
+  const std::size_t k = plan.op.channels;
+  fill<uint16_t>(plan, to, [&](uint32_t c, uint32_t p) { return half_bits(rows[p * k + c]); });
+  return true;
+}
+
+void pack_rows(const ConvPlan& plan, std::span<const int8_t> rows, std::span<std::byte> to) {
+  const std::size_t k = plan.op.channels;
+  fill<int8_t>(plan, to, [&](uint32_t c, uint32_t p) { return rows[p * k + c]; });
+}
+
+bool pack_weights(const ConvPlan& plan, std::span<const float> weights, std::span<std::byte> to) {
+  if (!all_representable(weights)) return false;
+  const Conv2d& op = plan.op;
+  const std::size_t taps = static_cast<std::size_t>(op.kernel_height) * op.kernel_width;
+  const std::size_t channels = op.depthwise ? 1 : op.channels;
+  fill_weights<uint16_t>(plan, to, [&](uint32_t n, uint32_t c, uint32_t y, uint32_t x) {
+    return half_bits(weights[(n * channels + c) * taps + y * op.kernel_width + x]);
+  });
+  return true;
+}
+
+void pack_weights(const ConvPlan& plan, std::span<const int8_t> weights, std::span<std::byte> to) {
+  const Conv2d& op = plan.op;
+  const std::size_t taps = static_cast<std::size_t>(op.kernel_height) * op.kernel_width;
+  const std::size_t channels = op.depthwise ? 1 : op.channels;
+  fill_weights<int8_t>(plan, to, [&](uint32_t n, uint32_t c, uint32_t y, uint32_t x) {
+    return weights[(n * channels + c) * taps + y * op.kernel_width + x];
+  });
+}
+
+bool pack_matrix(const ConvPlan& plan, std::span<const float> matrix, std::span<std::byte> to) {
+  if (!all_representable(matrix)) return false;
+  const std::size_t n_all = plan.op.kernels;
+  fill_weights<uint16_t>(plan, to, [&](uint32_t n, uint32_t c, uint32_t, uint32_t) { return half_bits(matrix[c * n_all + n]); });
+  return true;
+}
+
+void pack_matrix(const ConvPlan& plan, std::span<const int8_t> matrix, std::span<std::byte> to) {
+  const std::size_t n_all = plan.op.kernels;
+  fill_weights<int8_t>(plan, to, [&](uint32_t n, uint32_t c, uint32_t, uint32_t) { return matrix[c * n_all + n]; });
+}
+
+void unpack_image(const ConvPlan& plan, std::span<const std::byte> from, std::span<float> to) { read_float(plan, from, to, false); }
+void unpack_rows(const ConvPlan& plan, std::span<const std::byte> from, std::span<float> to) { read_float(plan, from, to, true); }
+void unpack_rows(const ConvPlan& plan, std::span<const std::byte> from, std::span<int32_t> to) {
+  read_cube<int32_t>(plan, from, to, true, [](int32_t v) { return v; });
+}
+void unpack_image(const ConvPlan& plan, std::span<const std::byte> from, std::span<int32_t> to) {
+  read_cube<int32_t>(plan, from, to, false, [](int32_t v) { return v; });
+}
+
+}  // namespace npud::rknpu
