@@ -75,8 +75,6 @@ class FairQueue {
   bool remove(JobId id);                     // false: it isn't waiting
   std::vector<JobId> expire(TimePoint now);  // removes and names those whose deadline is over
   TimePoint next_deadline() const;
-  // When choose() may answer differently although nothing happened: the realtime budget grew, a batch job came of age. never: it won't.
-  TimePoint next_review(TimePoint now) const;
 
   struct Choice {
     JobId job = 0;            // to run now; 0: none
@@ -126,13 +124,13 @@ class FairQueue {
     bool in_budget;  // taken as realtime
   };
   struct Candidate;
+  struct Contender;
 
   double budget_us(TimePoint now) const;
   void refill(TimePoint now);
   void charge(Tenant& tenant, std::size_t level, Duration cost);
   bool of_age(const Tenant& tenant, TimePoint now) const;
-  std::optional<Candidate> best_in_flows(const Tenant& tenant, std::size_t first, std::size_t last, bool ready_only,
-                                         const Place& place, ProgramKey* blocked) const;
+  Contender contend(const Tenant& tenant, std::size_t first, std::size_t last, bool ready_only, const Place& place) const;
   void choose_aged(TimePoint now, const Place& place, Choice& choice) const;
   void choose_in_level(std::size_t first, std::size_t last, const Place& place, Choice& choice) const;
 
