@@ -50,10 +50,11 @@ void tap_skip(const char *why, ...) {
 int tap_failed(void) { return failures != 0; }
 
 /* In the child: runs the test and turns what it noted into an exit status. */
-static void run_child(const struct test *test) {
+static void run_child(const struct test *test, void (*epilogue)(void)) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   test->run();
+  if (epilogue) epilogue();
   if (skipped && !failures) {
     printf("# skip: %s\n", skip_reason);
     fflush(stdout);
@@ -89,7 +90,7 @@ static int wait_child(pid_t child, unsigned seconds) {
   return -1;
 }
 
-int tap_run(const struct test *tests, unsigned count, const char *pattern, void (*after)(const char *test)) {
+int tap_run(const struct test *tests, unsigned count, const char *pattern, void (*epilogue)(void)) {
   unsigned planned = 0, number = 0, failed = 0;
 
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -107,7 +108,7 @@ int tap_run(const struct test *tests, unsigned count, const char *pattern, void 
     if (pattern && !strstr(tests[i].name, pattern)) continue;
     fflush(stdout);
     child = fork();
-    if (child == 0) run_child(&tests[i]);
+    if (child == 0) run_child(&tests[i], epilogue);
     if (child < 0) {
       printf("Bail out! fork: %s\n", strerror(errno));
       return 1;
@@ -129,7 +130,6 @@ int tap_run(const struct test *tests, unsigned count, const char *pattern, void 
     } else {
       printf("ok %u - %s\n", number, tests[i].name);
     }
-    if (after) after(tests[i].name);
   }
   printf("# %u passed, %u failed\n", number - failed, failed);
   return failed ? 1 : 0;

@@ -25,8 +25,8 @@ void tap_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void tap_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 int tap_failed(void); /* whether the running test (this process) has failed already */
 
-/* Runs the tests whose name contains `pattern` (all if NULL). `after`, if not NULL, runs behind each test in the parent. */
-int tap_run(const struct test *tests, unsigned count, const char *pattern, void (*after)(const char *test));
+/* Runs the tests whose name contains `pattern` (all if NULL). `epilogue`, if not NULL, runs behind each test, in its process. */
+int tap_run(const struct test *tests, unsigned count, const char *pattern, void (*epilogue)(void));
 
 #define CHECK(condition, ...)                                                \
   do {                                                                       \
@@ -40,6 +40,7 @@ int tap_run(const struct test *tests, unsigned count, const char *pattern, void 
     }                                              \
   } while (0)
 #define TAP_FAIL_(text, format, ...) tap_fail(__FILE__, __LINE__, "not true: %s " format, text __VA_OPT__(, ) __VA_ARGS__)
+
 /* The call must fail with this errno. */
 #define CHECK_ERRNO(call, code)                                                                                 \
   do {                                                                                                          \

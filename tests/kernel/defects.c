@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rknpu-defects [PATTERN]: one test for each known defect of other RKNPU drivers. A row-* test fails on a driver that has the fault of
+ * that row of the table in kernel/README.md ("Known defects"), a security-* test on one that has the hole. Most need the virtual board.
+ */
+#include "defects.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static uint32_t driver_faults_before;
+
+pid_t child_start(bool (*body)(void *), void *argument) {
+  int ready[2];
+  char answer = 0;
+  pid_t child;
+
+  if (pipe(ready)) return -1;
+  child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(ready[0]);
+    answer = body(argument) ? 'y' : 'n';
+    if (write(ready[1], &answer, 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  close(ready[1]);
+  if (child > 0 && (read(ready[0], &answer, 1) != 1 || answer != 'y')) {
+    child_kill(child);
+    child = -1;
+  }
+  close(ready[0]);
+  return child;
+}
+
+void child_kill(pid_t child) {
+  if (child <= 0) return;
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+}
+
+bool child_run(bool (*body)(void *), void *argument) {
+  int status = 1;
+  pid_t child;
+
+  child = fork();
+  if (child == 0) {
+    const bool good = body(argument);
+
+    fflush(stdout);
+    _exit(good ? 0 : 1);
+  }
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+bool all_spaces_work(void) {
+  const int fd = npu_open_or_die();
+  bool good = true;
+
+  for (int domain = 0; domain < RKNPU_MAX_DOMAINS && good; domain++) {
+    struct gemm g;
+    int wrong;
+
+    if (gemm_small(&g, fd, domain, domain % 2, 900 + (uint32_t)domain)) {
+      tap_note("domain %d: no memory: %s", domain, strerror(errno));
+      good = false;
+      break;
+    }
+    for (unsigned core = 0; core < NPU_CORES && good; core++) {
+      wrong = gemm_run(&g, 1u << core);
+      if (wrong) {
+        tap_note("domain %d, core %u: %d wrong (%s)", domain, core, wrong, wrong < 0 ? strerror(errno) : "no error");
+        good = false;
+      }
+    }
+    gemm_destroy(&g);
+  }
+  close(fd);
+  return good;
+}
+
+/* Behind each test: the board is left without faults, and the driver did nothing that no driver may do. */
+static void epilogue(void) {
+  if (!board_present()) return;
+  board_clear_faults();
+  CHECK_EQ(board_driver_faults(), driver_faults_before);
+}
+
+static void test_nothing_is_left(void) {
+  const int fd = npu_open_or_die();
+  struct rknpu_npud_device_info info;
+
+  for (int i = 0; i < 2000 && query_device(fd, &info) == 0 && (info.files > 1 || info.spaces || info.jobs_queued || info.jobs_running); i++)
+    sleep_ms(10);
+  REQUIRE(query_device(fd, &info) == 0);
+  CHECK_EQ(info.files, 1);
+  CHECK_EQ(info.spaces, 0);
+  CHECK_EQ(info.iova_bytes, 0);
+  CHECK_EQ(info.jobs_queued, 0);
+  CHECK_EQ(info.jobs_running, 0);
+  CHECK_EQ(info.flags, 0);
+}
+
+int main(int argc, char **argv) {
+  const struct test last = {"nothing-is-left", test_nothing_is_left, 0};
+  struct test *tests = calloc(row_test_count + security_test_count + 1, sizeof(*tests));
+  const int fd = npu_open_or_die();
+
+  if (!tests) return 1;
+  if (!npu_has_private(fd)) {
+    printf("Bail out! this driver does not count what it holds: rknpu-defects judges npud_rknpu only\n");
+    return 1;
+  }
+  close(fd);
+  if (board_present()) driver_faults_before = board_driver_faults();
+  memcpy(tests, row_tests, row_test_count * sizeof(*tests));
+  memcpy(tests + row_test_count, security_tests, security_test_count * sizeof(*tests));
+  tests[row_test_count + security_test_count] = last;
+  return tap_run(tests, row_test_count + security_test_count + 1, argc > 1 ? argv[1] : NULL, epilogue);
+}
