@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+// The core's registers and the course of a job. What a task computes is in core_task.cc.
+#include "core.h"
+
+#include <algorithm>
+#include <format>
+
+namespace npud::rk3588 {
+namespace {
+
+using namespace rknpu;
+
+constexpr uint32_t kRawHung = 0xc0000000;  // reported of stalled jobs
+constexpr uint32_t kIrqReadError = 1u << 12, kIrqWriteError = 1u << 13;
+constexpr uint32_t kTaskCountClear = 1u << 13, kTaskPingPong = 1u << 12;
+constexpr uint32_t kSlaveMode = 1;  // BASE_ADDRESS.PC_SEL
+constexpr uint32_t kPointerProducerEnable = 1u << 1, kPointerConsumerEnable = 1u << 2, kPointerProducerClear = 1u << 4,
+                   kPointerConsumerClear = 1u << 5;
+
+bool is_pointer(uint32_t offset) {
+  return offset == reg::kCnaSPointer || offset == reg::kCoreSPointer || offset == reg::kDpuSPointer || offset == reg::kRdmaSPointer;
+}
+bool is_status(uint32_t offset) {
+  return offset == reg::kCnaSStatus || offset == reg::kCoreSStatus || offset == reg::kDpuSStatus || offset == reg::kRdmaSStatus;
+}
+
+}  // namespace
+
+Core::Core(Wiring wiring) : wiring_(std::move(wiring)) {}
+
+// --- registers ----------------------------------------------------------------------------------------------------------------------
+
+uint32_t Core::read(uint32_t offset) {
+  std::lock_guard lock(mutex_);
+  const Register* r = offset <= 0xffff ? find_register(static_cast<uint16_t>(offset)) : nullptr;
+  if (r == nullptr) {
+    wiring_.driver_fault(std::format("core {}: register {:#x} was read, which does not exist", wiring_.core, offset));
+    return 0;
+  }
+  if (r->block == Block::kPc) return read_pc(offset);
+  if (r->block == Block::kGlobal) return enable_mask_;
+  const Pointers& p = pointers(r->block);
+  if (is_pointer(offset)) return p.config | (p.producer ? 1u : 0) | (p.consumer ? 1u << 16 : 0);
+  if (is_status(offset)) return job_ && !job_->completed ? (executes_from(r->block) ? 1u << 16 : 1u) : 0;
+  return groups_[p.producer].get(r->offset);
+}
+
+void Core::write(uint32_t offset, uint32_t value) {
+  std::unique_lock lock(mutex_);
+  const Register* r = offset <= 0xffff ? find_register(static_cast<uint16_t>(offset)) : nullptr;
+  if (r == nullptr) {
+    wiring_.driver_fault(std::format("core {}: register {:#x} was written, which does not exist", wiring_.core, offset));
+  } else if (r->block == Block::kPc) {
+    write_pc(offset, value);
+  } else if (r->block == Block::kGlobal) {
+    enable_mask_ = value;
+  } else {
+    store(*r, value);
+  }
+  lock.unlock();
+  wiring_.wake();
+}
+
+uint32_t Core::read_pc(uint32_t offset) const {
+  switch (offset) {
+    case reg::kPcVersion:
+    case reg::kPcVersionNum: return find_register(static_cast<uint16_t>(offset))->reset;
+    case reg::kPcOperationEnable: return job_ && !job_->completed ? 1 : 0;
+    case reg::kPcBaseAddress: return base_address_;
+    case reg::kPcRegisterAmounts: return amount_;
+    case reg::kPcInterruptMask: return int_mask_;
+    case reg::kPcInterruptStatus: return spurious_line_ ? int_raw_ : int_raw_ & int_mask_;
+    case reg::kPcInterruptRawStatus: return int_raw_ | (hung_ ? kRawHung : 0);
+    case reg::kPcTaskCon: return task_con_;
+    case reg::kPcTaskDmaBaseAddr: return dma_base_;
+    case reg::kPcTaskStatus: return task_status_;
+    default: return 0;
+  }
+}
+
+void Core::write_pc(uint32_t offset, uint32_t value) {
+  switch (offset) {
+    case reg::kPcOperationEnable:
+      if (value & 1) start();
+      break;
+    case reg::kPcBaseAddress: base_address_ = value; break;
+    case reg::kPcRegisterAmounts: amount_ = value & 0xffff; break;
+    case reg::kPcInterruptMask: int_mask_ = value & 0x1ffff; break;
+    case reg::kPcInterruptClear:
+      int_raw_ &= ~value;
+      spurious_line_ = false;
+      if (int_raw_ == 0) {
+        line_muted_ = false;
+        line_not_before_us_.reset();
+      }
+      break;
+    case reg::kPcTaskCon:
+      // The trigger bits above TASK_PP_EN clear themselves: 0x7002 reads back 0x1002.
+      task_con_ = value & (kTaskPingPong | 0xfff);
+      if (value & kTaskCountClear) task_status_ = 0;
+      break;
+    case reg::kPcTaskDmaBaseAddr:
+      dma_base_ = value & ~0xfu;
+      if (dma_base_ != 0) wiring_.log(std::format("core {}: TASK_DMA_BASE_ADDR {:#x} is kept, but addresses are not relative to it here", wiring_.core, value));
+      break;
+    default: break;  // read-only
+  }
+  update_interrupt();
+}
+
+void Core::write_pointer(Block block, uint32_t value) {
+  Pointers& p = pointers(block);
+  p.config = value & 0xe;
+  if (value & kPointerProducerClear) p.producer = false;
+  if (value & kPointerConsumerClear) p.consumer = false;
+  if (!(value & kPointerProducerEnable)) p.producer = value & 1;
+  if (!(value & kPointerConsumerEnable)) p.consumer = p.producer;
+}
+
+bool Core::store(const Register& r, uint32_t value) {
+  if (is_pointer(r.offset)) {
+    write_pointer(r.block, value);
+    return true;
+  }
+  if (!r.banked) return true;  // status and the blocks' own enables, which the PC stands in for
+  return groups_[pointers(r.block).producer].set(r.offset, value);
+}
+
+bool Core::executes_from(Block block) const {
+  const Pointers& p = pointers_[static_cast<size_t>(block)];
+  return p.config & kPointerConsumerEnable ? p.consumer : p.producer;
+}
+
+RegisterFile Core::merged_registers() const {
+  RegisterFile merged;
+  for (const Register& r : registers()) {
+    if (r.banked) merged.set(r.offset, groups_[executes_from(r.block)].get(r.offset));
+  }
+  return merged;
+}
+
+// --- stopping -----------------------------------------------------------------------------------------------------------------------
+
+void Core::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    run_.fetch_add(1, std::memory_order_acq_rel);
+    job_.reset();
+    live_ = false;
+    start_pending_ = false;
+    hung_ = false;
+    spurious_line_ = line_muted_ = false;
+    line_not_before_us_.reset();
+    int_raw_ = 0;
+    task_status_ = 0;
+    if (death_ == Death::kUntilReset) death_ = Death::kAlive;
+    update_interrupt();
+  }
+  // An access that had passed its check is over when the bank can be locked.
+  wiring_.read_bank->barrier();
+  wiring_.write_bank->barrier();
+}
+
+void Core::reset_registers() {
+  stop();
+  std::lock_guard lock(mutex_);
+  for (auto& group : groups_) group.reset();
+  pointers_ = {};
+  base_address_ = amount_ = int_mask_ = task_con_ = dma_base_ = enable_mask_ = 0;
+  update_interrupt();
+}
+
+void Core::reset_all() {
+  reset_registers();
+  std::lock_guard lock(mutex_);
+  death_ = Death::kAlive;
+  last_commands_.clear();
+}
+
+void Core::set_running(bool running) {
+  std::unique_lock lock(mutex_);
+  running_allowed_ = running;
+  lock.unlock();
+  wiring_.wake();
+}
+
+// --- interrupts ---------------------------------------------------------------------------------------------------------------------
+
+void Core::update_interrupt() {
+  const bool late = line_not_before_us_ && wiring_.now_us() < *line_not_before_us_;
+  wiring_.interrupt(spurious_line_ || ((int_raw_ & int_mask_) != 0 && !line_muted_ && !late));
+}
+
+void Core::raise(uint32_t bits, bool lost) {
+  int_raw_ |= bits;
+  if (lost) line_muted_ = true;
+  update_interrupt();
+}
+
+void Core::spurious_interrupt(uint32_t status) {
+  std::unique_lock lock(mutex_);
+  int_raw_ |= status;
+  spurious_line_ = true;
+  update_interrupt();
+}
+
+void Core::hang(const std::string& why) {
+  wiring_.log(std::format("core {}: hangs until its reset: {}", wiring_.core, why));
+  hung_ = true;
+  job_.reset();
+  live_ = false;
+  update_interrupt();
+}
+
+// --- the course of a job ------------------------------------------------------------------------------------------------------------
+
+void Core::start() {
+  const unsigned core = wiring_.core;
+  if (death_ != Death::kAlive) {
+    wiring_.log(std::format("core {}: is dead and takes no job", core));
+    return;
+  }
+  if (wiring_.faults->strike(VBOARD_FAULT_DEAD_UNTIL_RESET, core)) {
+    death_ = Death::kUntilReset;
+    wiring_.log(std::format("core {}: dies until its reset", core));
+    return;
+  }
+  if (wiring_.faults->strike(VBOARD_FAULT_DEAD, core)) {
+    death_ = Death::kForGood;
+    wiring_.log(std::format("core {}: dies for good", core));
+    return;
+  }
+  if (wiring_.faults->strike(VBOARD_FAULT_DISPATCH_DROP, core)) {
+    wiring_.log(std::format("core {}: a dispatch is dropped", core));
+    return;
+  }
+  if (!running_allowed_) {
+    wiring_.driver_fault(std::format("core {}: OPERATION_ENABLE while the core is in reset or without clock", core));
+    return;
+  }
+  if (job_ && job_->completed) {  // its interrupt came early: it still writes, then the new job begins
+    start_pending_ = true;
+    job_->write_not_before_us.reset();
+    return;
+  }
+  if (job_ || hung_) {
+    wiring_.driver_fault(std::format("core {}: OPERATION_ENABLE while a job {}", core, hung_ ? "hangs" : "is running"));
+    return;
+  }
+  if (base_address_ & kSlaveMode) {
+    wiring_.driver_fault(std::format("core {}: OPERATION_ENABLE in slave mode (BASE_ADDRESS bit 0), which is not modelled", core));
+    return;
+  }
+  begin_job();
+}
+
+void Core::begin_job() {
+  const uint32_t tasks = task_con_ & 0xfff;
+  if (tasks == 0) {
+    wiring_.driver_fault(std::format("core {}: OPERATION_ENABLE with a task number of 0", wiring_.core));
+    return;
+  }
+  wiring_.counters->add(VBOARD_COUNT_JOBS);
+  job_ = std::make_shared<Job>();
+  job_->run = run_.load(std::memory_order_acquire);
+  job_->tasks = tasks;
+  job_->ping_pong = task_con_ & kTaskPingPong;
+  live_ = true;
+  if (const auto status = wiring_.faults->strike(VBOARD_FAULT_IRQ_SPURIOUS, wiring_.core)) {
+    int_raw_ |= *status;
+    spurious_line_ = true;
+    update_interrupt();
+  }
+}
+
+std::optional<uint64_t> Core::next_deadline_us() const {
+  std::lock_guard lock(mutex_);
+  std::optional<uint64_t> next = line_not_before_us_;
+  if (job_ && job_->write_not_before_us && (!next || *job_->write_not_before_us < *next)) next = job_->write_not_before_us;
+  return next;
+}
+
+bool Core::advance() {
+  std::unique_lock lock(mutex_);
+  if (line_not_before_us_ && wiring_.now_us() >= *line_not_before_us_) {
+    line_not_before_us_.reset();
+    update_interrupt();
+    return true;
+  }
+  const std::shared_ptr<Job> job = job_;
+  if (!job || hung_ || !running_allowed_) return false;
+  switch (job->phase) {
+    case Phase::kFetch: {
+      if (wiring_.read_bank->blocked()) return false;
+      if (wiring_.faults->strike(VBOARD_FAULT_STALL, wiring_.core, [&](uint32_t after) { return after == job->done; })) {
+        hang(std::format("a stall was ordered after task {}", job->done));
+        return true;
+      }
+      const uint32_t address = base_address_ & ~0xfu;
+      if (job->done > 0 && address == 0) {
+        hang(std::format("task {} of {} has no address: the trailer before it names none", job->done, job->tasks));
+        return true;
+      }
+      std::vector<uint64_t> words(words_for_amount(amount_));
+      lock.unlock();
+      const Access access = fetch(*job, address, words);
+      lock.lock();
+      if (!settle(job, access, "command words", false)) return access == Access::kWait ? false : true;
+      wiring_.counters->add(VBOARD_COUNT_WORDS, words.size());
+      if (!apply_commands(*job, words)) return true;
+      job->phase = Phase::kCompute;
+      return true;
+    }
+    case Phase::kCompute: {
+      if (wiring_.read_bank->blocked() || wiring_.write_bank->blocked()) return false;
+      lock.unlock();
+      violations_.clear();
+      const Access access = compute(*job);
+      lock.lock();
+      if (!settle(job, access, "operands", false)) return access == Access::kWait ? false : true;
+      if (!violations_.empty()) {
+        refuse(*job, violations_);
+        return true;
+      }
+      if (wiring_.faults->strike(VBOARD_FAULT_WRONG_BIT, wiring_.core, [&](uint32_t task) { return task == job->done; })) {
+        job->result.bytes[job->result.bytes.size() / 2] ^= std::byte{0x10};
+        wiring_.log(std::format("core {}: a bit of the result of task {} is inverted", wiring_.core, job->done));
+      }
+      job->phase = Phase::kWrite;
+      job->written_runs = job->written_bytes = 0;
+      if (job->done + 1 == job->tasks) {
+        if (const auto early = wiring_.faults->strike(VBOARD_FAULT_IRQ_EARLY, wiring_.core)) {
+          job->write_not_before_us = wiring_.now_us() + *early;
+          finish_task(*job);
+          complete(*job);
+        }
+      }
+      return true;
+    }
+    case Phase::kWrite: {
+      if (job->write_not_before_us && wiring_.now_us() < *job->write_not_before_us) return false;
+      job->write_not_before_us.reset();
+      if (wiring_.write_bank->blocked()) return false;
+      lock.unlock();
+      const Access access = write_back(*job);
+      lock.lock();
+      if (!settle(job, access, "results", true)) return access == Access::kWait ? false : true;
+      if (!job->completed) {
+        finish_task(*job);
+        if (job->done < job->tasks) {
+          job->phase = Phase::kFetch;
+          return true;
+        }
+        if (wiring_.faults->strike(VBOARD_FAULT_STALL, wiring_.core, [&](uint32_t after) { return after >= job->done; })) {
+          hang(std::format("a stall was ordered after task {}", job->done));
+          return true;
+        }
+        complete(*job);
+      }
+      job_.reset();
+      live_ = false;
+      if (start_pending_) {
+        start_pending_ = false;
+        begin_job();
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether the worker may go on with the job after an access; if not, what the access demands has been done.
+bool Core::settle(const std::shared_ptr<Job>& job, Access access, const char* what, bool writing) {
+  if (job_ != job) return false;  // dropped meanwhile
+  switch (access) {
+    case Access::kDone: return true;
+    case Access::kWait: return false;
+    case Access::kAborted: return false;
+    case Access::kHang: hang(std::format("an unmapped access to {} hangs the bus, as ordered", what)); return false;
+    case Access::kBusError:
+      int_raw_ |= writing ? kIrqWriteError : kIrqReadError;
+      hang(std::format("the bus has no memory for {} of task {}", what, job->done));
+      return false;
+  }
+  return false;
+}
+
+bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
+  last_commands_ = words;
+  std::vector<std::string> violations;
+  bool barrier = false;
+  // The chain's next link must come from this task's own words.
+  base_address_ = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const Command command = decode(words[i]);
+    if (command.target == Target::kEnable && command.reg == reg::kPcOperationEnable) {
+      if (!barrier) violations.push_back(std::format("word {}: the enable word has no barrier (0x0041) before it", i));
+      if (!violations.empty()) break;
+      job.enable = command.value;
+      last_commands_.resize(i + 1);
+      return true;
+    }
+    // Fields are looked at when the task is decoded, by what its enable word starts; here only whether the word has a known place.
+    const Register* r = find_register(command.reg);
+    const bool has_place = r != nullptr && block_target(r->block) == command.target;
+    if (!has_place) {
+      if (auto violation = command_violation(command); !violation.empty()) violations.push_back(std::format("word {}: {}", i, violation));
+    }
+    switch (command.target) {
+      case Target::kBarrier: barrier = true; break;
+      case Target::kPc:
+        if (command.reg == reg::kPcBaseAddress) {
+          base_address_ = command.value;
+        } else if (command.reg == reg::kPcRegisterAmounts) {
+          amount_ = command.value & 0xffff;
+        } else if (has_place) {
+          violations.push_back(std::format("word {}: {} can't be written by a command word", i, qualified_name(*r)));
+        }
+        break;
+      case Target::kCna:
+      case Target::kCore:
+      case Target::kDpu:
+      case Target::kRdma:
+        if (has_place) store(*r, command.value);
+        break;
+      default: break;
+    }
+  }
+  if (violations.empty()) {
+    violations.push_back(std::format("the {} words fetched end before the enable word: the amount is too small", words.size()));
+  }
+  refuse(job, violations);
+  return false;
+}
+
+void Core::refuse(const Job& job, const std::vector<std::string>& violations) {
+  wiring_.counters->add(VBOARD_COUNT_BAD_COMMANDS, violations.size());
+  for (const std::string& violation : violations) {
+    wiring_.log(std::format("core {}: task {} is refused: {}", wiring_.core, job.done, violation));
+  }
+  hang(std::format("task {} can't be executed", job.done));
+}
+
+void Core::finish_task(Job& job) {
+  wiring_.counters->add(VBOARD_COUNT_TASKS);
+  ++job.done;
+  task_status_ = (task_status_ + 1) & 0xfffffff;
+  // Status bits come in pairs, one for each ping-pong group. Those of the last task's blocks and groups are shown.
+  const bool conv = job.enable & kEnableCna;
+  job.status = executes_from(Block::kDpu) ? 0x200u : 0x100u;
+  if (conv) job.status |= (executes_from(Block::kCna) ? 0x2au : 0x15u) | (executes_from(Block::kCore) ? 0x80u : 0x40u);
+  if (!job.ping_pong) return;
+  for (const Block block : {Block::kCna, Block::kCore, Block::kDpu, Block::kRdma}) {
+    const bool ran = block == Block::kDpu || (block == Block::kRdma ? (job.enable & kEnableRdma) != 0 : conv);
+    if (!ran) continue;
+    Pointers& p = pointers(block);
+    if (p.config & kPointerProducerEnable) p.producer = !p.producer;
+    if (p.config & kPointerConsumerEnable) p.consumer = !p.consumer;
+  }
+}
+
+void Core::complete(Job& job) {
+  job.completed = true;
+  if (const auto late = wiring_.faults->strike(VBOARD_FAULT_IRQ_LATE, wiring_.core)) {
+    line_not_before_us_ = wiring_.now_us() + *late;
+    wiring_.wake();
+  }
+  raise(job.status, wiring_.faults->strike(VBOARD_FAULT_IRQ_LOST, wiring_.core).has_value());
+}
+
+std::vector<uint64_t> Core::last_commands() const {
+  std::lock_guard lock(mutex_);
+  return last_commands_;
+}
+
+std::string Core::state() const {
+  std::lock_guard lock(mutex_);
+  if (death_ != Death::kAlive) return "dead";
+  if (!running_allowed_) return "off";
+  if (hung_) return "hung";
+  if (!job_) return "idle";
+  return wiring_.read_bank->blocked() || wiring_.write_bank->blocked() ? "waiting" : "running";
+}
+
+}  // namespace npud::rk3588

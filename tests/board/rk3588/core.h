@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// One NPU core: its window of registers (PC, two ping-pong groups of the other blocks), and the job that runs on it. A job is a chain of
+// tasks; each is fetched, computed from what memory held then, and written back. Work never waits inside: whatever has to wait (an MMU
+// stall or fault, a delay) ends advance(), which is called again.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "board.h"
+#include "conv.h"
+#include "counters.h"
+#include "devices/rknpu/hw/registers.h"
+#include "devices/rknpu/hw/task.h"
+#include "dpu.h"
+#include "faults.h"
+#include "mmu.h"
+
+namespace npud::rk3588 {
+
+class Core {
+ public:
+  struct Wiring {
+    unsigned core = 0;
+    const Options* options = nullptr;
+    Faults* faults = nullptr;
+    Counters* counters = nullptr;
+    MmuBank* read_bank = nullptr;   // PC, features, weights
+    MmuBank* write_bank = nullptr;  // the DPU's reads and writes
+    std::function<void(bool level)> interrupt;
+    std::function<void()> wake;     // advance() may have something to do
+    std::function<uint64_t()> now_us;
+    std::function<void(std::string_view)> log;
+    std::function<void(std::string_view)> driver_fault;
+  };
+
+  explicit Core(Wiring wiring);
+
+  // Registers, by offset in the core's window. Any thread.
+  uint32_t read(uint32_t offset);
+  void write(uint32_t offset, uint32_t value);
+
+  // Drops the job; no DMA of it is under way when this returns. The core is idle again, also if it hung.
+  void stop();
+  // As stop(), and the registers are as after power-on.
+  void reset_registers();
+  // As reset_registers(), and a core that died for good lives again.
+  void reset_all();
+  // Whether reset, power and clock let it work; kept by the board.
+  void set_running(bool running);
+
+  // The fault "irq-spurious" at the moment it is armed.
+  void spurious_interrupt(uint32_t status);
+
+  // Does a piece of work; false if there was nothing to do. One thread at a time, without locks of the board.
+  bool advance();
+  // When advance() will have something to do without anybody's wake, if that is known.
+  std::optional<uint64_t> next_deadline_us() const;
+  bool live() const { return live_.load(std::memory_order_acquire); }
+
+  std::vector<uint64_t> last_commands() const;
+  std::string state() const;
+
+ private:
+  enum class Phase { kFetch, kCompute, kWrite };
+  enum class Death { kAlive, kUntilReset, kForGood };
+  // Shared by the worker that advances it and by register accesses that drop it.
+  struct Job {
+    uint64_t run = 0;
+    uint32_t tasks = 1;
+    uint32_t done = 0;
+    bool ping_pong = false;
+    Phase phase = Phase::kFetch;
+    rknpu::Task task;
+    uint32_t enable = 0;
+    uint32_t status = 0;  // interrupt bits of the task that ended last
+    Surfaces result;
+    size_t written_runs = 0;
+    size_t written_bytes = 0;                   // of the run after those
+    std::optional<uint64_t> write_not_before_us;  // "irq-early"
+    bool completed = false;                     // the interrupt came already
+  };
+  // A block's ping-pong state.
+  struct Pointers {
+    uint32_t config = 0;
+    bool producer = false;
+    bool consumer = false;
+  };
+
+  // All below: mutex_ held.
+  uint32_t read_pc(uint32_t offset) const;
+  void write_pc(uint32_t offset, uint32_t value);
+  void start();
+  void begin_job();
+  void write_pointer(rknpu::Block block, uint32_t value);
+  bool store(const rknpu::Register& reg, uint32_t value);
+  Pointers& pointers(rknpu::Block block) { return pointers_[static_cast<size_t>(block)]; }
+  bool executes_from(rknpu::Block block) const;
+  rknpu::RegisterFile merged_registers() const;
+  bool apply_commands(Job& job, const std::vector<uint64_t>& words);
+  void finish_task(Job& job);
+  void complete(Job& job);
+  void raise(uint32_t bits, bool lost);
+  void update_interrupt();
+  void hang(const std::string& why);
+  void refuse(const Job& job, const std::vector<std::string>& violations);
+  bool settle(const std::shared_ptr<Job>& job, Access access, const char* what, bool writing);
+
+  // The worker's, without mutex_: they touch the job and the worker's buffers only.
+  Access fetch(const Job& job, uint32_t address, std::vector<uint64_t>& words);
+  Access compute(Job& job);
+  Access load_conv(const Job& job, const rknpu::ConvTask& conv);
+  Access load_operands(const Job& job, const rknpu::DpuTask& dpu, DpuOperands& operands);
+  // A cube of 16-byte atoms; pitches in bytes.
+  struct CubeSource {
+    uint32_t address, surfaces, lines, line_bytes, line_pitch, surface_pitch;
+  };
+  Access load_cube(const Job& job, MmuBank& bank, const CubeSource& from, std::vector<std::byte>& to);
+  bool check_sizes(const rknpu::Task& task);
+  void accumulate(const Job& job, const rknpu::ConvTask& conv, Accumulators& sums);
+  void charge(const rknpu::Task& task, size_t result_bytes);
+  Access read_all(const Job& job, MmuBank& bank, uint32_t address, std::span<std::byte> to);
+  Access write_back(Job& job);
+  RunToken token(const Job& job) const { return {&run_, job.run}; }
+
+  const Wiring wiring_;
+  std::atomic<uint64_t> run_{0};  // changes with every stop: accesses of older runs are aborted
+  std::atomic<bool> live_{false};
+
+  mutable std::mutex mutex_;  // guards all below, but for the worker's buffers
+  std::array<rknpu::RegisterFile, 2> groups_;
+  std::array<Pointers, 6> pointers_;
+  uint32_t base_address_ = 0;
+  uint32_t amount_ = 0;
+  uint32_t int_mask_ = 0;
+  uint32_t int_raw_ = 0;
+  uint32_t task_con_ = 0;
+  uint32_t dma_base_ = 0;
+  uint32_t task_status_ = 0;
+  uint32_t enable_mask_ = 0;
+  bool running_allowed_ = true;
+  bool hung_ = false;
+  Death death_ = Death::kAlive;
+  bool spurious_line_ = false;
+  bool line_muted_ = false;                    // "irq-lost"
+  std::optional<uint64_t> line_not_before_us_;  // "irq-late"
+  std::shared_ptr<Job> job_;
+  bool start_pending_ = false;                 // OPERATION_ENABLE while an early-interrupt job still writes
+  std::vector<uint64_t> last_commands_;
+
+  // The worker's: what stands for the CBUF and the accumulators, which outlive a task (reuse bits, chained integer tasks).
+  std::vector<std::byte> features_;
+  std::vector<std::byte> weights_;
+  uint64_t cbuf_run_ = 0;                // a reset empties them
+  Accumulators residue_;
+  std::vector<std::string> violations_;  // found by compute()
+};
+
+}  // namespace npud::rk3588

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a core does for one task: decode, read, compute, write. All reads come before all arithmetic, so that a task which has to wait
+// for the driver in the middle of its reads simply begins again.
+#include <algorithm>
+#include <format>
+
+#include "core.h"
+
+namespace npud::rk3588 {
+namespace {
+
+using namespace rknpu;
+
+// More than any sensible task has; keeps a guest from exhausting the host.
+constexpr uint64_t kMaxBufferBytes = 256u << 20;
+
+// The board's own clock, a plausible figure and no more: 1024 int8 or 512 fp16 multiply-accumulates a cycle (6 TOPS over three cores at
+// 1 GHz, RK3588 datasheet), 16 bytes a cycle to memory, a fixed cost a task.
+constexpr uint64_t kInt8MacsPerCycle = 1024, kFp16MacsPerCycle = 512, kBytesPerCycle = 16, kTaskCycles = 100;
+
+// A value that has nothing to do with the right one, the same in every run.
+int32_t garble(int32_t value) { return static_cast<int32_t>(static_cast<uint32_t>(value) * 0x9e3779b1u ^ 0x5bd1e995u); }
+float garble(float value) { return -value * 3.0f - 17.0f; }
+
+void garble_rows(Accumulators& sums, uint32_t first_position) {
+  const size_t first = static_cast<size_t>(first_position) * sums.channels;
+  for (size_t i = first; i < sums.integers.size(); ++i) sums.integers[i] = garble(sums.integers[i]);
+  for (size_t i = first; i < sums.floats.size(); ++i) sums.floats[i] = garble(sums.floats[i]);
+}
+
+}  // namespace
+
+Access Core::read_all(const Job& job, MmuBank& bank, uint32_t address, std::span<std::byte> to) {
+  size_t done = 0;
+  return bank.read_memory(address, to, done, token(job));
+}
+
+Access Core::fetch(const Job& job, uint32_t address, std::vector<uint64_t>& words) {
+  return read_all(job, *wiring_.read_bank, address, std::as_writable_bytes(std::span(words)));
+}
+
+Access Core::load_cube(const Job& job, MmuBank& bank, const CubeSource& from, std::vector<std::byte>& to) {
+  const size_t surface_bytes = static_cast<size_t>(from.lines) * from.line_bytes;
+  to.resize(from.surfaces * surface_bytes);
+  const bool whole_surfaces = from.line_pitch == from.line_bytes || from.lines == 1;
+  if (whole_surfaces && (from.surface_pitch == surface_bytes || from.surfaces == 1)) return read_all(job, bank, from.address, to);
+  if (!whole_surfaces && from.surface_pitch == from.line_bytes) {
+    // Rows: a line of all surfaces is contiguous.
+    std::vector<std::byte> row(static_cast<size_t>(from.surfaces) * from.line_bytes);
+    for (uint32_t line = 0; line < from.lines; ++line) {
+      if (const Access access = read_all(job, bank, from.address + line * from.line_pitch, row); access != Access::kDone) return access;
+      for (uint32_t s = 0; s < from.surfaces; ++s) {
+        std::copy_n(row.data() + static_cast<size_t>(s) * from.line_bytes, from.line_bytes,
+                    to.data() + s * surface_bytes + static_cast<size_t>(line) * from.line_bytes);
+      }
+    }
+    return Access::kDone;
+  }
+  for (uint32_t s = 0; s < from.surfaces; ++s) {
+    const uint32_t address = from.address + s * from.surface_pitch;
+    const std::span surface(to.data() + s * surface_bytes, surface_bytes);
+    if (whole_surfaces) {
+      if (const Access access = read_all(job, bank, address, surface); access != Access::kDone) return access;
+      continue;
+    }
+    for (uint32_t line = 0; line < from.lines; ++line) {
+      const Access access =
+          read_all(job, bank, address + line * from.line_pitch, surface.subspan(static_cast<size_t>(line) * from.line_bytes, from.line_bytes));
+      if (access != Access::kDone) return access;
+    }
+  }
+  return Access::kDone;
+}
+
+Access Core::load_conv(const Job& job, const ConvTask& conv) {
+  const ConvShape& s = conv.shape;
+  const uint32_t surfaces = (s.channels + atom_channels(s.in) - 1) / atom_channels(s.in);
+  if (cbuf_run_ != job.run) {
+    features_.clear();
+    weights_.clear();
+    cbuf_run_ = job.run;
+  }
+  if (conv.data_reuse) {
+    if (features_.size() != static_cast<size_t>(surfaces) * s.width * s.height * kAtomBytes) {
+      violations_.push_back("CNA.CBUF_CON0.DATA_REUSE is 1, but the task before left features of another size");
+    }
+  } else {
+    const Access access = load_cube(job, *wiring_.read_bank,
+                                    {.address = conv.feature_address,
+                                     .surfaces = surfaces,
+                                     .lines = s.height,
+                                     .line_bytes = s.width * kAtomBytes,
+                                     .line_pitch = conv.line_pitch_atoms * kAtomBytes,
+                                     .surface_pitch = static_cast<uint32_t>(conv.surface_pitch_atoms) * kAtomBytes},
+                                    features_);
+    if (access != Access::kDone) return access;
+  }
+  if (conv.weight_reuse) {
+    if (weights_.size() != conv.weight_bytes) {
+      violations_.push_back("CNA.CBUF_CON0.WEIGHT_REUSE is 1, but the task before left weights of another size");
+    }
+    return Access::kDone;
+  }
+  weights_.resize(conv.weight_bytes);
+  return read_all(job, *wiring_.read_bank, conv.weight_address, weights_);
+}
+
+Access Core::load_operands(const Job& job, const DpuTask& dpu, DpuOperands& operands) {
+  MmuBank& bank = *wiring_.write_bank;
+  const uint32_t line_bytes = dpu.width * kAtomBytes;
+  if (dpu.from_memory) {
+    const uint32_t line_pitch = line_bytes + dpu.source_line_notch_atoms * kAtomBytes;
+    const Access access = load_cube(job, bank,
+                                    {.address = dpu.source_address,
+                                     .surfaces = (dpu.channels + atom_channels(dpu.in) - 1) / atom_channels(dpu.in),
+                                     .lines = dpu.height,
+                                     .line_bytes = line_bytes,
+                                     .line_pitch = line_pitch,
+                                     .surface_pitch = dpu.height * line_pitch + dpu.source_surface_notch_bytes},
+                                    operands.source);
+    if (access != Access::kDone) return access;
+  }
+  for (auto [stage, to] : {std::pair{&dpu.bs, &operands.bs}, {&dpu.bn, &operands.bn}}) {
+    if (!stage->operand_from_memory) continue;
+    to->resize(static_cast<size_t>(dpu.channels) * sizeof(uint32_t));
+    if (const Access access = read_all(job, bank, stage->memory_address, *to); access != Access::kDone) return access;
+  }
+  if (dpu.ew.active) {
+    const uint32_t atom = kAtomBytes / dpu.ew.operand_bytes;
+    return load_cube(job, bank,
+                     {.address = dpu.ew.memory_address,
+                      .surfaces = (dpu.channels + atom - 1) / atom,
+                      .lines = dpu.height,
+                      .line_bytes = line_bytes,
+                      .line_pitch = line_bytes,
+                      .surface_pitch = dpu.ew.surface_stride_bytes},
+                     operands.elementwise);
+  }
+  return Access::kDone;
+}
+
+bool Core::check_sizes(const Task& task) {
+  auto check = [&](const char* what, uint64_t bytes) {
+    if (bytes <= kMaxBufferBytes) return;
+    violations_.push_back(std::format("{} of the task have {} bytes: the board takes {}", what, bytes, kMaxBufferBytes));
+  };
+  const DpuTask& dpu = task.dpu;
+  check("the results", static_cast<uint64_t>(dpu.width) * dpu.height * (dpu.channels + 15) * 4);
+  if (task.conv) {
+    const ConvShape& s = task.conv->shape;
+    check("the features", static_cast<uint64_t>(s.width) * s.height * s.channels * element_bytes(s.in));
+    check("the weights", static_cast<uint64_t>(task.conv->weight_bytes) * 4 / element_bytes(s.in));
+  }
+  return violations_.empty();
+}
+
+void Core::accumulate(const Job& job, const ConvTask& conv, Accumulators& sums) {
+  const ConvShape& s = conv.shape;
+  const Options& options = *wiring_.options;
+  sums = convolve(conv, features_, weights_);
+  const bool is_matmul = !s.depthwise && s.kernel_width == 1 && s.kernel_height == 1;
+  if (options.short_height_wrong && is_matmul && s.height < kMinRows) {
+    wiring_.log(std::format("core {}: task {} has {} feature rows: fewer than {} compute garbage (short-height=wrong)", wiring_.core, job.done,
+                            s.height, kMinRows));
+    garble_rows(sums, 0);
+  }
+  if (options.int8_slack_needed && lacks_bank_slack(s.width, s.height, s.channels, s.in, conv.data_banks) &&
+      conv.data_banks < max_feature_banks(conv_kernel_bytes(s), s.in)) {
+    wiring_.log(std::format("core {}: task {} has features that nearly fill {} CBUF banks: its last rows are garbage (int8-slack=needed)",
+                            wiring_.core, job.done, conv.data_banks));
+    const uint32_t rows = std::min(3u, s.out_height);
+    garble_rows(sums, (s.out_height - rows) * s.out_width);
+  }
+  if (sums.floating) return;
+  if (options.chained_int_accumulates && job.done > 0) {
+    wiring_.log(std::format("core {}: integer task {} of a chained job adds to the one before (chained-int=accumulate)", wiring_.core, job.done));
+    const size_t both = std::min(sums.integers.size(), residue_.integers.size());
+    for (size_t i = 0; i < both; ++i) {
+      sums.integers[i] = static_cast<int32_t>(static_cast<uint32_t>(sums.integers[i]) + static_cast<uint32_t>(residue_.integers[i]));
+    }
+  }
+  residue_ = sums;
+}
+
+void Core::charge(const Task& task, size_t result_bytes) {
+  const uint64_t macs = task_macs(task);
+  uint64_t bytes = result_bytes;
+  if (task.conv) bytes += features_.size() + weights_.size();
+  const uint64_t rate = task.dpu.in == Precision::kInt8 ? kInt8MacsPerCycle : kFp16MacsPerCycle;
+  wiring_.counters->add(VBOARD_COUNT_MACS, macs);
+  wiring_.counters->add(VBOARD_COUNT_CYCLES, std::max(macs / rate, bytes / kBytesPerCycle) + kTaskCycles);
+}
+
+Access Core::compute(Job& job) {
+  RegisterFile file;
+  {
+    std::lock_guard lock(mutex_);
+    file = merged_registers();
+  }
+  const TaskRules rules{.fp16_k128 = wiring_.options->fp16_k128_refused, .cbuf = wiring_.options->cbuf_strict};
+  job.task = decode_task(file, job.enable, violations_, rules);
+  if (!violations_.empty() || !check_sizes(job.task)) return Access::kDone;
+  DpuOperands operands;
+  if (job.task.conv) {
+    if (const Access access = load_conv(job, *job.task.conv); access != Access::kDone) return access;
+  }
+  if (const Access access = load_operands(job, job.task.dpu, operands); access != Access::kDone) return access;
+  if (!violations_.empty()) return Access::kDone;
+  Accumulators sums;
+  if (job.task.conv) {
+    accumulate(job, *job.task.conv, sums);
+  } else {
+    sums = widen_source(job.task.dpu, operands.source);
+  }
+  job.result = run_dpu(job.task.dpu, sums, operands);
+  charge(job.task, job.result.bytes.size());
+  return Access::kDone;
+}
+
+Access Core::write_back(Job& job) {
+  while (job.written_runs < job.result.runs.size()) {
+    const Surfaces::Run& run = job.result.runs[job.written_runs];
+    const std::span<const std::byte> bytes(job.result.bytes.data() + run.offset, run.size);
+    const Access access = wiring_.write_bank->write_memory(run.address, bytes, job.written_bytes, token(job));
+    if (access != Access::kDone) return access;
+    job.written_bytes = 0;
+    ++job.written_runs;
+  }
+  return Access::kDone;
+}
+
+}  // namespace npud::rk3588
