@@ -76,10 +76,13 @@ uint32_t most_rows(const ConvPlan& plan, uint32_t kernels, uint32_t step) {
   return high >= step ? high : 0;
 }
 
-Result<ConvPlan> cut(ConvPlan plan, uint32_t step) {
+Result<ConvPlan> cut(ConvPlan plan, uint32_t step, uint32_t parts) {
   const Conv2d& op = plan.op;
   const uint32_t group = op.depthwise ? depthwise_group(op.in) : kernel_group(op.in);
-  const uint32_t per_task = op.depthwise ? plan.kernels : std::min(plan.kernels, kMaxKernels / group * group);
+  uint32_t per_task = op.depthwise ? plan.kernels : std::min(plan.kernels, kMaxKernels / group * group);
+  const uint32_t rows_for_parts = std::max(step, kMinRows) * parts;
+  const bool by_kernels = parts > 1 && !op.depthwise && plan.out_height < rows_for_parts;
+  if (by_kernels) per_task = std::min(per_task, round_up(ceil_div(plan.kernels, parts), group));
   if (op.depthwise && plan.kernels > kMaxKernels) {
     return fail(ErrorCode::invalid_argument,
                 std::format("a depthwise convolution of {} channels: at most {}", op.channels, kMaxKernels));
@@ -90,7 +93,8 @@ Result<ConvPlan> cut(ConvPlan plan, uint32_t step) {
     band.kernels = per_task;
     return fail(ErrorCode::invalid_argument, band_refusal(plan, band).value_or("no band of rows fits the convolution buffer"));
   }
-  const uint32_t count = ceil_div(plan.out_height, rows);
+  uint32_t count = ceil_div(plan.out_height, rows);
+  if (parts > 1 && !by_kernels) count = std::max(count, std::min(parts, ceil_div(plan.out_height, std::max(step, kMinRows))));
   const uint32_t even = std::min(rows, round_up(ceil_div(plan.out_height, count), step));
   for (uint32_t row = 0; row < plan.out_height; row += even) {
     // The last band is as tall as the others and computes some rows again, so that none is too low.
@@ -144,7 +148,7 @@ uint64_t ConvPlan::macs() const {
   return pixels * op.kernel_height * op.kernel_width * op.channels * (op.depthwise ? 1 : op.kernels);
 }
 
-Result<ConvPlan> plan_conv(const Conv2d& op) {
+Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts) {
   if (op.channels == 0 || op.height == 0 || op.width == 0 || op.kernels == 0 || op.kernel_height == 0 || op.kernel_width == 0 ||
       op.stride_x == 0 || op.stride_y == 0) {
     return fail(ErrorCode::invalid_argument, "a convolution with an extent or stride of 0");
@@ -171,11 +175,12 @@ Result<ConvPlan> plan_conv(const Conv2d& op) {
     plan.out_width = op.out_width();
   }
   size_cubes(plan);
-  return cut(std::move(plan), plan.flat ? kMinRows : 1);
+  const uint32_t step = plan.flat ? kMinRows : 1;
+  return cut(std::move(plan), step, std::max(parts, 1u));
 }
 
-Result<ConvPlan> plan_gemm(uint32_t m, uint32_t n, uint32_t k, Precision in, Precision out) {
-  return plan_conv({.channels = k, .height = m, .width = 1, .kernels = n, .in = in, .out = out});
+Result<ConvPlan> plan_gemm(uint32_t m, uint32_t n, uint32_t k, Precision in, Precision out, uint32_t parts) {
+  return plan_conv({.channels = k, .height = m, .width = 1, .kernels = n, .in = in, .out = out}, parts);
 }
 
 }  // namespace npud::rknpu

@@ -53,11 +53,12 @@ struct ConvPlan {
   uint64_t macs() const;
 };
 
-// Fails with invalid_argument and the limit that stands in the way; then the operation belongs on the host.
-Result<ConvPlan> plan_conv(const Conv2d& op);
+// Fails with invalid_argument and the limit that stands in the way; then the operation belongs on the host. `parts`: how many tasks there
+// should be at least, to be spread over cores: rows are cut first, then output channels; fewer come out where neither can be.
+Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts = 1);
 
 // C[m][n] = A[m][k] B[k][n]: the same with rows of A as pixels of a width-1 image. m is padded to a multiple of 4, k and n to what the
 // layouts need.
-Result<ConvPlan> plan_gemm(uint32_t m, uint32_t n, uint32_t k, Precision in, Precision out);
+Result<ConvPlan> plan_gemm(uint32_t m, uint32_t n, uint32_t k, Precision in, Precision out, uint32_t parts = 1);
 
 }  // namespace npud::rknpu
