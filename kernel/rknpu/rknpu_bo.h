@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef RKNPU_BO_H
+#define RKNPU_BO_H
+
+#include <linux/iosys-map.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <drm/drm_gem_shmem_helper.h>
+
+struct drm_device;
+struct drm_file;
+struct rknpu_device;
+struct rknpu_file;
+struct rknpu_mapping;
+
+/**
+ * struct rknpu_bo - a buffer: shmem pages of ours, or an import
+ * @lock: all below
+ * @mappings: in all files' spaces
+ * @handles: struct rknpu_handle, one for each file's handle
+ * @map: the kernel's mapping, made on first use, kept until the buffer goes
+ */
+struct rknpu_bo {
+	struct drm_gem_shmem_object base;
+	bool cacheable;
+	struct mutex lock;
+	struct list_head mappings;
+	struct list_head handles;
+	struct iosys_map map;
+	bool mapped;
+};
+
+static inline struct rknpu_bo *to_rknpu_bo(struct drm_gem_object *obj)
+{
+	return container_of(to_drm_gem_shmem_obj(obj), struct rknpu_bo, base);
+}
+
+struct drm_gem_object *rknpu_gem_create_object(struct drm_device *drm, size_t size);
+struct drm_gem_object *rknpu_gem_prime_import(struct drm_device *drm, struct dma_buf *dma_buf);
+
+/* The kernel's address of the whole buffer. It stays valid as long as the buffer. */
+int rknpu_bo_vmap(struct rknpu_bo *bo, struct iosys_map *map);
+/* Maps every import of the file that is not yet in the space where it can be, at the address it has elsewhere. */
+int rknpu_bo_map_imports(struct rknpu_file *file, unsigned int domain);
+
+int rknpu_ioctl_mem_create(struct drm_device *drm, void *data, struct drm_file *drm_file);
+int rknpu_ioctl_mem_map(struct drm_device *drm, void *data, struct drm_file *drm_file);
+int rknpu_ioctl_mem_destroy(struct drm_device *drm, void *data, struct drm_file *drm_file);
+int rknpu_ioctl_mem_sync(struct drm_device *drm, void *data, struct drm_file *drm_file);
+
+#endif /* RKNPU_BO_H */

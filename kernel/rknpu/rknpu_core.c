@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/delay.h>
+#include <linux/device.h>
+#include <linux/interrupt.h>
+#include <linux/iopoll.h>
+#include <linux/reset.h>
+
+#include "rknpu_core.h"
+#include "rknpu_device.h"
+#include "rknpu_job.h"
+#include "rknpu_power.h"
+#include "rknpu_regs.h"
+#include "rknpu_sched.h"
+
+/* After so many interrupts that brought no progress the line is masked; the watchdog polls then. */
+#define MAX_IDLE_IRQS		64
+#define RESET_HOLD_US		10
+
+struct device *rknpu_core_dev(struct rknpu_core *core)
+{
+	return core->node->dev;
+}
+
+/* Interrupt bits come in ping-pong pairs, of which either one may be set. */
+u32 rknpu_int_widen(u32 status)
+{
+	u32 pair, wide = 0;
+
+	for (pair = 0x3; pair <= 0xc00; pair <<= 2)
+		if (status & pair)
+			wide |= pair;
+	return wide | (status & ~0xfffu);
+}
+
+static u32 task_status(struct rknpu_core *core)
+{
+	const struct rknpu_soc *soc = core->rdev->soc;
+
+	return readl(core->pc + soc->task_status) & GENMASK(soc->task_bits - 1, 0);
+}
+
+/*
+ * A chunk is done when the last task's interrupt bits were seen and the counter has all its tasks. Bits alone aren't enough: they may be
+ * spurious, from a task in the middle, or late ones of the job before.
+ */
+static bool look(struct rknpu_core *core, u32 status)
+{
+	u32 tasks = task_status(core);
+
+	lockdep_assert_held(&core->irq_lock);
+	core->seen_bits |= status;
+	if (tasks != core->seen_tasks)
+		core->idle_irqs = 0;
+	core->seen_tasks = tasks;
+	if ((rknpu_int_widen(core->seen_bits) & core->want_bits) == core->want_bits && tasks == core->want_tasks)
+		core->complete = true;
+	return core->complete;
+}
+
+static irqreturn_t rknpu_core_irq(int irq, void *data)
+{
+	struct rknpu_core *core = data;
+	struct rknpu_fault fault = {};
+	irqreturn_t ret = IRQ_NONE;
+	bool kick = false;
+	u32 status;
+
+	spin_lock(&core->irq_lock);
+	/* The line may be shared: never touch a core that has no power. */
+	if (!core->irq_on)
+		goto out;
+
+	status = readl(core->pc + RKNPU_PC_INT_STATUS);
+	if (status) {
+		ret = IRQ_HANDLED;
+		writel(status & RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
+		if (core->armed && !core->complete && look(core, status)) {
+			writel(0, core->pc + RKNPU_PC_INT_MASK);
+			kick = true;
+		} else if (!core->complete) {
+			atomic64_inc(&core->rdev->spurious_irqs);
+			if (!core->armed || ++core->idle_irqs > MAX_IDLE_IRQS)
+				writel(0, core->pc + RKNPU_PC_INT_MASK);
+		}
+	}
+	if (!kick && core->rdev->mmu->irq && core->rdev->mmu->irq(core->unit, &fault)) {
+		ret = IRQ_HANDLED;
+		if (core->armed && !core->fault.valid && fault.valid)
+			core->fault = fault;
+		kick = true;
+	}
+out:
+	spin_unlock(&core->irq_lock);
+	if (kick)
+		rknpu_sched_kick(core->rdev);
+	return ret;
+}
+
+void rknpu_core_report_fault(struct rknpu_core *core, u64 iova, bool write, bool certain)
+{
+	unsigned long flags;
+	bool kick = false;
+
+	spin_lock_irqsave(&core->irq_lock, flags);
+	if (core->armed && !core->complete && !core->fault.valid) {
+		core->fault = (struct rknpu_fault) {
+			.valid = true, .write = write, .certain = certain, .iova = iova,
+		};
+		kick = true;
+	}
+	spin_unlock_irqrestore(&core->irq_lock, flags);
+	if (kick)
+		rknpu_sched_kick(core->rdev);
+}
+
+bool rknpu_core_poll(struct rknpu_core *core, u32 *raw, u32 *tasks)
+{
+	bool complete;
+
+	spin_lock_irq(&core->irq_lock);
+	*raw = readl(core->pc + RKNPU_PC_INT_RAW);
+	if (core->armed && !core->complete && look(core, *raw & RKNPU_INT_ALL))
+		writel(0, core->pc + RKNPU_PC_INT_MASK);
+	complete = core->complete;
+	*tasks = core->seen_tasks;
+	spin_unlock_irq(&core->irq_lock);
+	return complete;
+}
+
+void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base)
+{
+	const struct rknpu_soc *soc = core->rdev->soc;
+	u32 pointer = RKNPU_S_POINTER_PINGPONG | RKNPU_S_POINTER_CORE(core->index);
+	u32 control = RKNPU_PC_TASK_CONTROL_START | (pingpong ? RKNPU_PC_TASK_CONTROL_PINGPONG : 0);
+
+	spin_lock_irq(&core->irq_lock);
+	core->armed = true;
+	core->complete = false;
+	core->want_bits = rknpu_int_widen(chunk->int_mask);
+	core->want_tasks = chunk->tasks;
+	core->seen_bits = 0;
+	core->seen_tasks = 0;
+	core->idle_irqs = 0;
+	core->fault = (struct rknpu_fault) {};
+
+	writel(RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
+	writel(RKNPU_PC_DATA_ADDR_SLAVE, core->pc + RKNPU_PC_DATA_ADDR);
+	writel(pointer, core->cna + RKNPU_S_POINTER);
+	writel(pointer, core->regs_core + RKNPU_S_POINTER);
+	writel(chunk->regcmd, core->pc + RKNPU_PC_DATA_ADDR);
+	writel(chunk->amount, core->pc + RKNPU_PC_DATA_AMOUNT);
+	writel(chunk->int_mask, core->pc + RKNPU_PC_INT_MASK);
+	writel(chunk->int_clear, core->pc + RKNPU_PC_INT_CLEAR);
+	writel(control << soc->task_bits | chunk->tasks, core->pc + RKNPU_PC_TASK_CONTROL);
+	writel(task_base, core->pc + RKNPU_PC_DMA_BASE);
+	writel(1, core->pc + RKNPU_PC_OP_EN);
+	writel(0, core->pc + RKNPU_PC_OP_EN);
+	spin_unlock_irq(&core->irq_lock);
+}
+
+static int core_reset(struct rknpu_core *core)
+{
+	unsigned int i;
+	int ret = 0, err;
+
+	for (i = 0; i < ARRAY_SIZE(core->resets); i++) {
+		err = reset_control_assert(core->resets[i]);
+		ret = ret ?: err;
+	}
+	err = rknpu_node_reset(core->node, core->node_index, true);
+	ret = ret ?: err;
+	udelay(RESET_HOLD_US);
+	err = rknpu_node_reset(core->node, core->node_index, false);
+	ret = ret ?: err;
+	for (i = ARRAY_SIZE(core->resets); i--;) {
+		err = reset_control_deassert(core->resets[i]);
+		ret = ret ?: err;
+	}
+	return ret;
+}
+
+int rknpu_core_stop(struct rknpu_core *core)
+{
+	struct rknpu_device *rdev = core->rdev;
+	int ret;
+
+	spin_lock_irq(&core->irq_lock);
+	core->armed = false;
+	core->complete = false;
+	core->fault = (struct rknpu_fault) {};
+	writel(0, core->pc + RKNPU_PC_INT_MASK);
+	writel(0, core->pc + RKNPU_PC_OP_EN);
+	spin_unlock_irq(&core->irq_lock);
+
+	/*
+	 * First the core, then its MMU: as long as the core can do DMA the space that it does it in must stay what it is. Only when the reset
+	 * has ended all its transactions is the bank's fault, if any, acknowledged (before, it would replay the access) and its table
+	 * changed.
+	 */
+	atomic64_inc(&rdev->resets);
+	if (core->can_reset)
+		ret = core_reset(core);
+	else
+		ret = rknpu_mmu_wait_idle(core->unit);
+	if (ret)
+		dev_err(rknpu_core_dev(core), "core %u can't be stopped: %d\n", core->index, ret);
+
+	spin_lock_irq(&core->irq_lock);
+	writel(0, core->pc + RKNPU_PC_INT_MASK);
+	writel(RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
+	spin_unlock_irq(&core->irq_lock);
+
+	if (!ret) {
+		ret = rknpu_mmu_after_reset(core->unit);
+		if (ret)
+			dev_err(rknpu_core_dev(core), "the MMU of core %u doesn't come back after a reset: %d\n", core->index,
+				ret);
+	}
+	if (!ret && readl(core->pc + RKNPU_PC_VERSION) == ~0u) {
+		dev_err(rknpu_core_dev(core), "core %u doesn't answer after a reset\n", core->index);
+		ret = -EIO;
+	}
+	return ret;
+}
+
+void rknpu_core_irq_enable(struct rknpu_core *core, bool on)
+{
+	spin_lock_irq(&core->irq_lock);
+	if (on || core->irq_on) {
+		writel(0, core->pc + RKNPU_PC_INT_MASK);
+		writel(RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
+	}
+	core->irq_on = on;
+	spin_unlock_irq(&core->irq_lock);
+}
+
+int rknpu_core_request_irq(struct rknpu_core *core)
+{
+	return devm_request_irq(rknpu_core_dev(core), core->irq, rknpu_core_irq, IRQF_SHARED, "rknpu", core);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef RKNPU_CORE_H
+#define RKNPU_CORE_H
+
+#include <linux/io.h>
+#include <linux/ktime.h>
+#include <linux/spinlock.h>
+
+struct reset_control;
+struct rknpu_chunk;
+struct rknpu_device;
+struct rknpu_job;
+struct rknpu_mmu_unit;
+struct rknpu_node;
+struct rknpu_part;
+
+/* What the interrupt handlers saw of a page fault. */
+struct rknpu_fault {
+	bool valid;
+	bool write;
+	bool bus_error;
+	bool certain;	/* of this core; false where several cores are behind one MMU and it can't be told */
+	u64 iova;
+};
+
+/**
+ * struct rknpu_core - one core
+ * @node: the platform device that it belongs to, through which it is powered
+ * @pc, @cna, @regs_core: register windows
+ */
+struct rknpu_core {
+	struct rknpu_device *rdev;
+	unsigned int index;
+	struct rknpu_node *node;
+	unsigned int node_index;	/* of this core among the node's */
+	struct rknpu_mmu_unit *unit;
+	void __iomem *pc;
+	void __iomem *cna;
+	void __iomem *regs_core;
+	int irq;
+	struct reset_control *resets[2];
+	bool can_reset;
+
+	spinlock_t irq_lock;		/* all down to @fault; registers that interrupt handlers touch */
+	bool irq_on;			/* powered: handlers may touch registers */
+	bool armed;			/* a chunk runs */
+	bool complete;			/* … and was seen to be done */
+	u32 want_bits;			/* interrupt bits that say so */
+	u32 want_tasks;
+	u32 seen_bits;
+	u32 seen_tasks;
+	unsigned int idle_irqs;		/* interrupts without progress */
+	struct rknpu_fault fault;
+
+	/* Worker only, except that @job changes under rdev->lock, too. */
+	struct rknpu_job *job;
+	struct rknpu_part *part;
+	bool finished;			/* this core's part of the job is done */
+	bool fault_held;		/* an uncertain fault gets time to be someone else's */
+	u64 fault_at_ns;
+	u32 watch_tasks;		/* progress at the last look */
+	unsigned int watch_stalled;
+	u64 watch_at_ns;
+	unsigned int strikes;		/* failures in a row without a single completed task */
+	u64 started_ns;
+
+	u64 busy_ns;			/* under rdev->lock */
+};
+
+struct device *rknpu_core_dev(struct rknpu_core *core);
+
+/* Process context, core powered. Starts a chunk; the MMU must hold the job's space. */
+void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base);
+/* Looks at the hardware as the interrupt handler does. True if the chunk is complete; *raw is INT_RAW. */
+bool rknpu_core_poll(struct rknpu_core *core, u32 *raw, u32 *tasks);
+/*
+ * Stops the core, whatever it does, and leaves it ready for the next job. After 0 no DMA of it is under way or will be. Errors mean that
+ * this isn't certain: the caller must treat the core as dead and keep what it could reach.
+ */
+int rknpu_core_stop(struct rknpu_core *core);
+int rknpu_core_request_irq(struct rknpu_core *core);
+/* Takes the handler's right to touch registers away, or gives it. */
+void rknpu_core_irq_enable(struct rknpu_core *core, bool on);
+/* From the iommu back end's fault handler, in interrupt context. */
+void rknpu_core_report_fault(struct rknpu_core *core, u64 iova, bool write, bool certain);
+
+u32 rknpu_int_widen(u32 status);
+
+#endif /* RKNPU_CORE_H */

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/file.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/sync_file.h>
+#include <drm/drm_file.h>
+
+#include "rknpu_bo.h"
+#include "rknpu_check.h"
+#include "rknpu_compat.h"
+#include "rknpu_device.h"
+#include "rknpu_fence.h"
+#include "rknpu_file.h"
+#include "rknpu_job.h"
+#include "rknpu_sched.h"
+#include "rknpu_vm.h"
+
+static uint default_timeout_ms = 6000;
+module_param(default_timeout_ms, uint, 0644);
+MODULE_PARM_DESC(default_timeout_ms, "Time limit of a job that names none, from its start");
+
+static uint max_timeout_ms = 60000;
+module_param(max_timeout_ms, uint, 0644);
+MODULE_PARM_DESC(max_timeout_ms, "Longest time limit that a job can have");
+
+static uint cancel_grace_ms = 20;
+module_param(cancel_grace_ms, uint, 0644);
+MODULE_PARM_DESC(cancel_grace_ms, "Time that a running job has to end by itself when it is cancelled, before its cores are reset");
+
+/* --- states and lifetime ---------------------------------------------------------------------------------------------------- */
+
+static const char * const state_names[] = {
+	"new", "waiting", "queued", "running", "done", "failed", "cancelled",
+};
+
+const char *rknpu_job_state_name(enum rknpu_job_state state)
+{
+	return state_names[state];
+}
+
+bool rknpu_job_final(const struct rknpu_job *job)
+{
+	return job->state >= RKNPU_JOB_DONE;
+}
+
+void rknpu_job_move(struct rknpu_job *job, enum rknpu_job_state to)
+{
+	struct rknpu_device *rdev = job->rdev;
+	enum rknpu_job_state from = job->state;
+
+	lockdep_assert_held(&rdev->lock);
+	WARN_ON(rknpu_job_final(job) || (to == RKNPU_JOB_RUNNING && from != RKNPU_JOB_QUEUED) ||
+		(to == RKNPU_JOB_DONE && from != RKNPU_JOB_RUNNING) || (to == RKNPU_JOB_WAITING && from != RKNPU_JOB_NEW));
+
+	if (from == RKNPU_JOB_QUEUED) {
+		list_del_init(&job->entry.link);
+		rdev->jobs_queued--;
+	} else if (from == RKNPU_JOB_RUNNING) {
+		rdev->jobs_running--;
+	}
+	job->state = to;
+	if (to == RKNPU_JOB_QUEUED) {
+		rknpu_queue_add(&rdev->queue, &job->entry);
+		rdev->jobs_queued++;
+	} else if (to == RKNPU_JOB_RUNNING) {
+		rdev->jobs_running++;
+	} else if (rknpu_job_final(job)) {
+		list_del_init(&job->file_link);
+		job->file->jobs_active--;
+		job->file->jobs_done += to == RKNPU_JOB_DONE;
+		job->file->jobs_failed += to == RKNPU_JOB_FAILED;
+		job->file->jobs_cancelled += to == RKNPU_JOB_CANCELLED;
+	}
+}
+
+/* On the reaper: what a job holds may be the last of its kind, and taking that apart takes locks and may wait for the worker. */
+static void job_reap(struct work_struct *work)
+{
+	struct rknpu_job *job = container_of(work, struct rknpu_job, reap);
+	unsigned int i;
+
+	for (i = 0; i < job->nr_deps; i++)
+		dma_fence_put(job->deps[i].fence);
+	kfree(job->deps);
+	for (i = 0; i < ARRAY_SIZE(job->parts); i++)
+		kvfree(job->parts[i].chunks);
+	dma_fence_put(job->fence);
+	if (job->task_bo)
+		drm_gem_object_put(&job->task_bo->base.base);
+	if (job->space)
+		rknpu_space_put(job->space);
+	rknpu_file_put(job->file);
+	kfree(job);
+}
+
+static void job_release(struct kref *ref)
+{
+	struct rknpu_job *job = container_of(ref, struct rknpu_job, ref);
+
+	INIT_WORK(&job->reap, job_reap);
+	queue_work(rknpu_reaper, &job->reap);
+}
+
+struct rknpu_job *rknpu_job_get(struct rknpu_job *job)
+{
+	kref_get(&job->ref);
+	return job;
+}
+
+void rknpu_job_put(struct rknpu_job *job)
+{
+	kref_put(&job->ref, job_release);
+}
+
+static void write_back(struct rknpu_job *job)
+{
+	unsigned int i;
+
+	for (i = 0; i < job->nr_parts; i++) {
+		size_t at = job->parts[i].last_task * sizeof(struct rknpu_task) +
+			    offsetof(struct rknpu_task, int_status);
+
+		/* The bounds were checked when the tasks were copied, and the buffer can't shrink. */
+		if (job->parts[i].tasks_done)
+			iosys_map_wr(&job->task_map, at, u32, job->parts[i].int_status);
+	}
+}
+
+/* Under rdev->lock: the end is decided. */
+static void job_settle(struct rknpu_job *job, enum rknpu_job_state to, int result)
+{
+	unsigned int i;
+
+	for (i = 0; i < job->nr_parts; i++)
+		job->tasks_done += job->parts[i].tasks_done;
+	if (job->started_ns)
+		job->elapsed_ns = ktime_get_ns() - job->started_ns;
+	job->result = result;
+	rknpu_job_move(job, to);
+}
+
+/* … and said, once, by whoever decided it. */
+static void job_announce(struct rknpu_job *job)
+{
+	write_back(job);
+	rknpu_uid_uncharge_job(job->file->uid);
+	rknpu_fence_signal(job->fence, job->result);
+	complete_all(&job->done);
+	rknpu_job_put(job);
+}
+
+void rknpu_job_end(struct rknpu_job *job, enum rknpu_job_state to, int result)
+{
+	struct rknpu_device *rdev = job->rdev;
+	bool mine;
+
+	spin_lock_irq(&rdev->lock);
+	mine = !rknpu_job_final(job);
+	if (mine)
+		job_settle(job, to, result);
+	spin_unlock_irq(&rdev->lock);
+	if (mine)
+		job_announce(job);
+}
+
+/* --- fences to wait for ------------------------------------------------------------------------------------------------------- */
+
+/* A fence signalled, or all were added: whoever brings the count to zero queues the job. Any context. */
+static void deps_done(struct rknpu_job *job)
+{
+	struct rknpu_device *rdev = job->rdev;
+	unsigned long flags;
+
+	if (!atomic_dec_and_test(&job->deps_left))
+		return;
+	spin_lock_irqsave(&rdev->lock, flags);
+	if (job->state == RKNPU_JOB_WAITING)
+		rknpu_job_move(job, RKNPU_JOB_QUEUED);
+	spin_unlock_irqrestore(&rdev->lock, flags);
+	rknpu_sched_kick(rdev);
+}
+
+static void dep_signalled(struct dma_fence *fence, struct dma_fence_cb *cb)
+{
+	struct rknpu_job_dep *dep = container_of(cb, struct rknpu_job_dep, cb);
+	struct rknpu_job *job = dep->job;
+
+	if (fence->error)
+		atomic_cmpxchg(&job->deps_error, 0, fence->error);
+	deps_done(job);
+	rknpu_job_put(job);
+}
+
+/* Arming and disarming exclude each other, or a callback could be removed that is just being added. */
+static void deps_arm(struct rknpu_job *job)
+{
+	unsigned int i;
+
+	mutex_lock(&job->deps_lock);
+	for (i = 0; i < job->nr_deps; i++) {
+		struct rknpu_job_dep *dep = &job->deps[i];
+
+		dep->job = rknpu_job_get(job);
+		atomic_inc(&job->deps_left);
+		if (dma_fence_add_callback(dep->fence, &dep->cb, dep_signalled)) {
+			/* signalled before */
+			if (dep->fence->error)
+				atomic_cmpxchg(&job->deps_error, 0, dep->fence->error);
+			atomic_dec(&job->deps_left);
+			dep->job = NULL;
+			rknpu_job_put(job);
+		}
+	}
+	mutex_unlock(&job->deps_lock);
+	deps_done(job);
+}
+
+static void deps_disarm(struct rknpu_job *job)
+{
+	unsigned int i;
+
+	mutex_lock(&job->deps_lock);
+	for (i = 0; i < job->nr_deps; i++)
+		if (job->deps[i].job && dma_fence_remove_callback(job->deps[i].fence, &job->deps[i].cb))
+			rknpu_job_put(job);
+	mutex_unlock(&job->deps_lock);
+}
+
+static int deps_add_fd(struct rknpu_job *job, int fd)
+{
+	struct dma_fence *fence = sync_file_get_fence(fd);
+
+	if (!fence)
+		return -EINVAL;
+	job->deps = kcalloc(1, sizeof(*job->deps), GFP_KERNEL);
+	if (!job->deps) {
+		dma_fence_put(fence);
+		return -ENOMEM;
+	}
+	job->deps[job->nr_deps++].fence = fence;
+	return 0;
+}
+
+/* --- cancelling --------------------------------------------------------------------------------------------------------------- */
+
+void rknpu_job_cancel(struct rknpu_job *job, int error)
+{
+	struct rknpu_device *rdev = job->rdev;
+	bool mine = false;
+
+	spin_lock_irq(&rdev->lock);
+	if (job->state == RKNPU_JOB_RUNNING) {
+		if (!job->cancel) {
+			job->cancel = true;
+			job->cancel_error = error;
+			job->cancel_at_ns = ktime_get_ns() + (u64)cancel_grace_ms * NSEC_PER_MSEC;
+		}
+	} else if (!rknpu_job_final(job)) {
+		job_settle(job, RKNPU_JOB_CANCELLED, error);
+		mine = true;
+	}
+	spin_unlock_irq(&rdev->lock);
+	if (mine) {
+		deps_disarm(job);
+		job_announce(job);
+	} else {
+		rknpu_sched_kick(rdev);
+	}
+}
+
+void rknpu_job_cancel_file(struct rknpu_file *file, u32 cores, int error)
+{
+	struct rknpu_device *rdev = file->rdev;
+	u64 last = atomic64_read(&rdev->job_seq);
+	struct rknpu_job *job, *found;
+
+	/* Those that were there when the call came; a file that must not get more was told so before. */
+	do {
+		found = NULL;
+		spin_lock_irq(&rdev->lock);
+		list_for_each_entry(job, &file->jobs, file_link)
+			if ((job->entry.cores & cores) && job->entry.seq <= last) {
+				found = rknpu_job_get(job);
+				break;
+			}
+		spin_unlock_irq(&rdev->lock);
+		if (found) {
+			rknpu_job_cancel(found, error);
+			wait_for_completion(&found->done);
+			rknpu_job_put(found);
+		}
+	} while (found);
+}
+
+/* --- submit ------------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * What the cores will be given, copied while nobody else can change the copy. Only the first task of a chunk, which the program
+ * controller is pointed at, and the last, whose interrupt ends it, count; what is between is chained by the commands themselves, which
+ * the page tables keep within the space.
+ */
+static int copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, u32 number)
+{
+	const struct rknpu_soc *soc = job->rdev->soc;
+	u32 most = GENMASK(soc->task_bits - 1, 0), i;
+	int ret;
+
+	ret = rknpu_check_tasks(start, number, job->task_bo->base.base.size);
+	if (ret)
+		return ret;
+	part->nr_chunks = DIV_ROUND_UP(number, most);
+	part->chunks = kvcalloc(part->nr_chunks, sizeof(*part->chunks), GFP_KERNEL);
+	if (!part->chunks)
+		return -ENOMEM;
+	part->last_task = start + number - 1;
+	part->core = -1;
+	for (i = 0; i < part->nr_chunks; i++) {
+		struct rknpu_chunk *chunk = &part->chunks[i];
+		u32 first = start + i * most;
+		struct rknpu_task task;
+
+		chunk->tasks = min(number - i * most, most);
+		iosys_map_memcpy_from(&task, &job->task_map, first * sizeof(task), sizeof(task));
+		ret = rknpu_check_task(soc, &task);
+		if (ret)
+			return ret;
+		chunk->regcmd = task.regcmd_addr;
+		chunk->amount = rknpu_pc_amount(soc, task.regcfg_amount);
+		chunk->int_clear = task.int_mask;
+		iosys_map_memcpy_from(&task, &job->task_map, (first + chunk->tasks - 1) * sizeof(task), sizeof(task));
+		ret = rknpu_check_task(soc, &task);
+		if (ret)
+			return ret;
+		chunk->int_mask = task.int_mask;
+	}
+	return 0;
+}
+
+static int check_rights(struct rknpu_file *file, const struct rknpu_submit *args, struct rknpu_split *split)
+{
+	u32 allowed;
+	s32 urgent;
+
+	spin_lock_irq(&file->rdev->lock);
+	allowed = file->core_mask;
+	urgent = file->priority;
+	spin_unlock_irq(&file->rdev->lock);
+
+	if (split->any)
+		split->cores &= allowed;
+	if (!split->cores || (split->cores & ~allowed) || args->priority < urgent)
+		return -EPERM;
+	if (args->priority < 0 && !capable(CAP_SYS_NICE))
+		return -EPERM;
+	return 0;
+}
+
+/* The last that can fail: from here on the job is the scheduler's, too. */
+static int job_publish(struct rknpu_job *job)
+{
+	struct rknpu_device *rdev = job->rdev;
+	struct rknpu_file *file = job->file;
+	int ret;
+
+	ret = rknpu_uid_charge_job(file->uid);
+	if (ret)
+		return ret;
+	spin_lock_irq(&rdev->lock);
+	if (rdev->dead || rdev->gone || file->revoked) {
+		ret = -ENODEV;
+	} else if (file->jobs_active >= file->jobs_limit) {
+		ret = -EAGAIN;
+	} else {
+		job->entry.seq = atomic64_inc_return(&rdev->job_seq);
+		list_add_tail(&job->file_link, &file->jobs);
+		file->jobs_active++;
+		rknpu_job_get(job);
+		rknpu_job_move(job, RKNPU_JOB_WAITING);
+	}
+	spin_unlock_irq(&rdev->lock);
+	if (ret)
+		rknpu_uid_uncharge_job(file->uid);
+	return ret;
+}
+
+static int job_fill(struct rknpu_job *job, const struct rknpu_submit *args, const struct rknpu_split *split)
+{
+	unsigned int i;
+	int ret;
+
+	job->task_bo = rknpu_file_lookup(job->file, args->task_obj_addr);
+	if (!job->task_bo)
+		return -EINVAL;
+	ret = rknpu_bo_vmap(job->task_bo, &job->task_map);
+	if (ret)
+		return ret;
+	for (i = 0; i < split->parts; i++) {
+		ret = copy_part(job, &job->parts[i], split->start[i], split->number[i]);
+		if (ret)
+			return ret;
+		job->nr_parts++;
+	}
+	job->space = rknpu_file_space(job->file, args->iommu_domain_id);
+	if (IS_ERR(job->space)) {
+		ret = PTR_ERR(job->space);
+		job->space = NULL;
+		return ret;
+	}
+	ret = rknpu_bo_map_imports(job->file, args->iommu_domain_id);
+	if (ret)
+		return ret;
+	job->entry.space = job->space;
+	job->entry.cores = split->cores;
+	job->entry.any = split->any;
+	job->entry.priority = args->priority;
+	job->pingpong = args->flags & RKNPU_JOB_PINGPONG;
+	job->task_base = args->task_base_addr;
+	job->timeout_ms = clamp(args->timeout ?: default_timeout_ms, 1u, max(max_timeout_ms, 1u));
+	return args->flags & RKNPU_JOB_FENCE_IN ? deps_add_fd(job, args->fence_fd) : 0;
+}
+
+static struct rknpu_job *job_alloc(struct rknpu_device *rdev, struct rknpu_file *file)
+{
+	struct rknpu_job *job = kzalloc(sizeof(*job), GFP_KERNEL);
+
+	if (!job)
+		return NULL;
+	job->fence = rknpu_fence_create();
+	if (!job->fence) {
+		kfree(job);
+		return NULL;
+	}
+	kref_init(&job->ref);
+	kref_get(&file->ref);
+	job->file = file;
+	job->rdev = rdev;
+	INIT_LIST_HEAD(&job->entry.link);
+	INIT_LIST_HEAD(&job->file_link);
+	mutex_init(&job->deps_lock);
+	atomic_set(&job->deps_left, 1);
+	init_completion(&job->done);
+	return job;
+}
+
+int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_file)
+{
+	struct rknpu_device *rdev = to_rknpu_device(drm);
+	struct rknpu_file *file = drm_file->driver_priv;
+	struct rknpu_submit *args = data;
+	struct rknpu_split split;
+	struct rknpu_job *job;
+	struct file *sync = NULL;
+	int ret, fd = -1;
+
+	args->task_counter = 0;
+	args->hw_elapse_time = 0;
+	ret = rknpu_check_submit(args, rknpu_all_cores(rdev));
+	ret = ret ?: rknpu_split_job(args, rknpu_all_cores(rdev), &split);
+	ret = ret ?: check_rights(file, args, &split);
+	if (ret)
+		return ret;
+
+	job = job_alloc(rdev, file);
+	if (!job)
+		return -ENOMEM;
+	ret = job_fill(job, args, &split);
+	if (ret)
+		goto err_job;
+	if (args->flags & RKNPU_JOB_FENCE_OUT) {
+		fd = rknpu_fence_fd(job->fence, &sync);
+		if (fd < 0) {
+			ret = fd;
+			goto err_job;
+		}
+	}
+	ret = job_publish(job);
+	if (ret)
+		goto err_fd;
+	if (sync) {
+		fd_install(fd, sync);
+		args->fence_fd = fd;
+	}
+	deps_arm(job);
+
+	if (!(args->flags & RKNPU_JOB_NONBLOCK)) {
+		ret = wait_for_completion_killable(&job->done);
+		if (ret) {
+			/* The caller dies; what it held goes when the core has let go of it. */
+			rknpu_job_cancel(job, -EINTR);
+			ret = -EINTR;
+		} else {
+			ret = job->result;
+			args->task_counter = job->tasks_done;
+			args->hw_elapse_time = job->elapsed_ns;
+		}
+	}
+	rknpu_job_put(job);
+	return ret;
+
+err_fd:
+	if (sync) {
+		put_unused_fd(fd);
+		fput(sync);
+	}
+err_job:
+	/* A fence that was never shown must be signalled all the same. */
+	rknpu_fence_signal(job->fence, ret);
+	rknpu_job_put(job);
+	return ret;
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/delay.h>
+
+#include "rknpu_device.h"
+#include "rknpu_mmu.h"
+#include "rknpu_vm.h"
+
+#define IDLE_WAIT_US	100000
+
+int rknpu_mmu_unit_init(struct rknpu_device *rdev, struct rknpu_mmu_unit *unit, unsigned int index)
+{
+	unit->rdev = rdev;
+	unit->index = index;
+	mutex_init(&unit->lock);
+	return rdev->mmu->unit_init ? rdev->mmu->unit_init(unit) : 0;
+}
+
+void rknpu_mmu_unit_fini(struct rknpu_mmu_unit *unit)
+{
+	if (unit->rdev->mmu->unit_fini)
+		unit->rdev->mmu->unit_fini(unit);
+	mutex_destroy(&unit->lock);
+}
+
+int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
+{
+	int ret = 0;
+
+	mutex_lock(&unit->lock);
+	if (!unit->powered) {
+		ret = -ENODEV;
+	} else if (unit->live != space) {
+		ret = unit->rdev->mmu->attach(unit, space);
+		unit->live = ret ? NULL : space;
+		unit->stale = ret;
+		atomic64_inc(&unit->rdev->switches);
+	}
+	mutex_unlock(&unit->lock);
+	return ret;
+}
+
+int rknpu_mmu_zap_space(struct rknpu_space *space, u32 *cores)
+{
+	struct rknpu_device *rdev = space->rdev;
+	unsigned int i;
+	int ret = 0;
+
+	*cores = 0;
+	for (i = 0; i < rdev->nr_units; i++) {
+		struct rknpu_mmu_unit *unit = &rdev->units[i];
+
+		mutex_lock(&unit->lock);
+		if (unit->powered && rdev->mmu->zap && (unit->live == space || unit->stale)) {
+			int err = unit->stale ? rdev->mmu->attach(unit, NULL) : rdev->mmu->zap(unit);
+
+			if (err) {
+				*cores |= unit->cores;
+				ret = err;
+			} else {
+				unit->stale = false;
+			}
+		}
+		mutex_unlock(&unit->lock);
+	}
+	return ret;
+}
+
+void rknpu_mmu_mapped(struct rknpu_space *space, u64 first, u64 last)
+{
+	struct rknpu_device *rdev = space->rdev;
+	unsigned int i;
+
+	if (!rdev->mmu->mapped)
+		return;
+	for (i = 0; i < rdev->nr_units; i++) {
+		struct rknpu_mmu_unit *unit = &rdev->units[i];
+
+		mutex_lock(&unit->lock);
+		if (unit->powered && unit->live == space)
+			rdev->mmu->mapped(unit, first, last);
+		mutex_unlock(&unit->lock);
+	}
+}
+
+int rknpu_mmu_evict_space(struct rknpu_space *space, u32 *cores)
+{
+	struct rknpu_device *rdev = space->rdev;
+	unsigned int i;
+	int ret = 0;
+
+	*cores = 0;
+	for (i = 0; i < rdev->nr_units; i++) {
+		struct rknpu_mmu_unit *unit = &rdev->units[i];
+
+		mutex_lock(&unit->lock);
+		if (unit->live == space || unit->stale) {
+			int err = rdev->mmu->attach(unit, NULL);
+
+			if (err) {
+				*cores |= unit->cores;
+				ret = err;
+			} else {
+				unit->live = NULL;
+				unit->stale = false;
+			}
+		}
+		mutex_unlock(&unit->lock);
+	}
+	return ret;
+}
+
+bool rknpu_mmu_idle(struct rknpu_mmu_unit *unit)
+{
+	bool idle = true;
+
+	mutex_lock(&unit->lock);
+	if (unit->powered && unit->rdev->mmu->idle)
+		idle = unit->rdev->mmu->idle(unit);
+	mutex_unlock(&unit->lock);
+	return idle;
+}
+
+int rknpu_mmu_wait_idle(struct rknpu_mmu_unit *unit)
+{
+	unsigned int us;
+
+	if (!unit->rdev->mmu->idle)
+		return -EOPNOTSUPP;
+	for (us = 0; us < IDLE_WAIT_US; us += 100) {
+		if (rknpu_mmu_idle(unit))
+			return 0;
+		usleep_range(100, 200);
+	}
+	return -ETIMEDOUT;
+}
+
+int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit)
+{
+	int ret = 0;
+
+	mutex_lock(&unit->lock);
+	if (!unit->powered)
+		ret = -ENODEV;
+	else if (unit->rdev->mmu->after_reset)
+		ret = unit->rdev->mmu->after_reset(unit);
+	unit->stale = ret;
+	mutex_unlock(&unit->lock);
+	return ret;
+}
+
+void rknpu_mmu_set_power(struct rknpu_mmu_unit *unit, bool on)
+{
+	mutex_lock(&unit->lock);
+	unit->powered = on;
+	if (unit->rdev->mmu->power_lost) {
+		unit->rdev->mmu->power_lost(unit);
+		unit->stale = false;
+	}
+	mutex_unlock(&unit->lock);
+}

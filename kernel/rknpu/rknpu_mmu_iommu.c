@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The MMU through the kernel's IOMMU API: a paging domain per space, attached to a core's group when no job runs behind it. A group
+ * that has no space of ours is back in its default domain. After a reset of its core a group is detached, whatever the reset did to the
+ * IOMMU's registers: the next job's attach programs them anew.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/iommu.h>
+#include <linux/of.h>
+
+#include "rknpu_compat.h"
+#include "rknpu_core.h"
+#include "rknpu_device.h"
+#include "rknpu_mmu.h"
+#include "rknpu_vm.h"
+#include "../include/uapi/drm/rknpu_drm.h"
+
+static int iommu_fault(struct iommu_domain *domain, struct device *dev, unsigned long iova, int flags, void *token)
+{
+	struct rknpu_space *space = token;
+	struct rknpu_device *rdev = space->rdev;
+	unsigned int i;
+
+	for (i = 0; i < rdev->nr_cores; i++) {
+		struct rknpu_core *core = &rdev->cores[i];
+		struct rknpu_mmu_unit *unit = core->unit;
+
+		/* A space that isn't live here has no fault here; one that is can't change while a job runs. */
+		if (READ_ONCE(unit->live) != space || (dev && dev->of_node && dev->of_node != unit->iommu_node))
+			continue;
+		rknpu_core_report_fault(core, iova, flags & IOMMU_FAULT_WRITE, is_power_of_2(unit->cores));
+	}
+	return 0;
+}
+
+static int iommu_unit_init(struct rknpu_mmu_unit *unit)
+{
+	unit->group = iommu_group_get(unit->dev);
+	if (!unit->group)
+		return dev_err_probe(unit->dev, -EPROBE_DEFER, "its IOMMU isn't there\n");
+	unit->iommu_node = of_parse_phandle(unit->dev->of_node, "iommus", 0);
+	return 0;
+}
+
+static void iommu_unit_fini(struct rknpu_mmu_unit *unit)
+{
+	if (unit->live)
+		iommu_detach_group(unit->live->domain, unit->group);
+	unit->live = NULL;
+	of_node_put(unit->iommu_node);
+	iommu_group_put(unit->group);
+}
+
+static int iommu_space_init(struct rknpu_space *space)
+{
+	struct iommu_domain *domain = rknpu_iommu_domain_alloc(space->rdev->units[0].dev);
+
+	if (IS_ERR(domain))
+		return PTR_ERR(domain);
+	iommu_set_fault_handler(domain, iommu_fault, space);
+	space->domain = domain;
+	return 0;
+}
+
+static void iommu_space_fini(struct rknpu_space *space)
+{
+	iommu_domain_free(space->domain);
+	space->domain = NULL;
+}
+
+static int iommu_space_map(struct rknpu_space *space, u64 iova, struct sg_table *sgt, u64 bytes)
+{
+	u64 at = iova;
+	struct scatterlist *sg;
+	unsigned int i;
+	int ret;
+
+	for_each_sgtable_dma_sg(sgt, sg, i) {
+		u64 len = min_t(u64, sg_dma_len(sg), bytes - (at - iova));
+
+		if (!len)
+			break;
+		/* The DMA address is the physical one: the facade has no IOMMU. */
+		ret = rknpu_iommu_map(space->domain, at, sg_dma_address(sg), len, IOMMU_READ | IOMMU_WRITE);
+		if (ret) {
+			if (at > iova)
+				iommu_unmap(space->domain, iova, at - iova);
+			return ret;
+		}
+		at += len;
+	}
+	return 0;
+}
+
+static void iommu_space_unmap(struct rknpu_space *space, u64 iova, u64 bytes)
+{
+	/* This flushes the IOTLB, too. */
+	if (iommu_unmap(space->domain, iova, bytes) != bytes)
+		dev_warn(rknpu_dma_dev(space->rdev), "unmapping %llu bytes at %#llx fell short\n", bytes, iova);
+}
+
+static int iommu_attach(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
+{
+	if (unit->live) {
+		iommu_detach_group(unit->live->domain, unit->group);
+		unit->live = NULL;
+	}
+	return space ? iommu_attach_group(space->domain, unit->group) : 0;
+}
+
+static int iommu_after_reset(struct rknpu_mmu_unit *unit)
+{
+	return iommu_attach(unit, NULL);
+}
+
+const struct rknpu_mmu_ops rknpu_mmu_iommu_ops = {
+	.name = "iommu",
+	.id = RKNPU_NPUD_MMU_IOMMU,
+	.unit_init = iommu_unit_init,
+	.unit_fini = iommu_unit_fini,
+	.space_init = iommu_space_init,
+	.space_fini = iommu_space_fini,
+	.map = iommu_space_map,
+	.unmap = iommu_space_unmap,
+	.attach = iommu_attach,
+	.after_reset = iommu_after_reset,
+};

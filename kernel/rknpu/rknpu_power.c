@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include <linux/clk.h>
+#include <linux/pm_runtime.h>
+#include <linux/regulator/consumer.h>
+
+#include "rknpu_core.h"
+#include "rknpu_device.h"
+#include "rknpu_mmu.h"
+#include "rknpu_power.h"
+#include "../include/rknpu/rknpu_platform.h"
+
+#define DEFAULT_AUTOSUSPEND_MS	3000
+
+static int board_power(struct rknpu_node *node, bool on)
+{
+	const struct rknpu_platform_data *pdata = node->pdata;
+	unsigned int i;
+	int ret;
+
+	if (!pdata || !pdata->ops || !pdata->ops->power)
+		return 0;
+	for (i = 0; i < node->nr_cores; i++) {
+		ret = pdata->ops->power(pdata->board, i, on);
+		if (ret && on) {
+			while (i--)
+				pdata->ops->power(pdata->board, i, false);
+			return ret;
+		}
+	}
+	return 0;
+}
+
+int rknpu_node_reset(struct rknpu_node *node, unsigned int index, bool assert)
+{
+	const struct rknpu_platform_data *pdata = node->pdata;
+
+	if (!pdata || !pdata->ops || !pdata->ops->reset)
+		return 0;
+	return pdata->ops->reset(pdata->board, index, assert);
+}
+
+/* Power comes: handlers may touch the cores from the end of this on. */
+static int rknpu_runtime_resume(struct device *dev)
+{
+	struct rknpu_node *node = dev_get_drvdata(dev);
+	unsigned int i;
+	int ret;
+
+	if (!node->rdev)
+		return 0;
+	ret = clk_bulk_prepare_enable(node->nr_clks, node->clks);
+	if (ret)
+		return ret;
+	ret = board_power(node, true);
+	if (ret) {
+		clk_bulk_disable_unprepare(node->nr_clks, node->clks);
+		return ret;
+	}
+	for (i = 0; i < node->nr_cores; i++) {
+		rknpu_mmu_set_power(node->cores[i]->unit, true);
+		rknpu_core_irq_enable(node->cores[i], true);
+	}
+	return 0;
+}
+
+/* Power goes: first nobody may touch the cores any more. No job runs, for each has a reference. */
+static int rknpu_runtime_suspend(struct device *dev)
+{
+	struct rknpu_node *node = dev_get_drvdata(dev);
+	unsigned int i;
+
+	if (!node->rdev)
+		return 0;
+	for (i = 0; i < node->nr_cores; i++) {
+		if (node->cores[i]->job)
+			return -EBUSY;
+		rknpu_core_irq_enable(node->cores[i], false);
+		rknpu_mmu_set_power(node->cores[i]->unit, false);
+	}
+	board_power(node, false);
+	clk_bulk_disable_unprepare(node->nr_clks, node->clks);
+	return 0;
+}
+
+const struct dev_pm_ops rknpu_pm_ops = {
+	RUNTIME_PM_OPS(rknpu_runtime_suspend, rknpu_runtime_resume, NULL)
+	SYSTEM_SLEEP_PM_OPS(pm_runtime_force_suspend, pm_runtime_force_resume)
+};
+
+int rknpu_power_init(struct rknpu_device *rdev)
+{
+	unsigned int i;
+
+	rdev->autosuspend_ms = DEFAULT_AUTOSUSPEND_MS;
+	for (i = 0; i < rdev->nr_nodes; i++) {
+		struct device *dev = rdev->nodes[i]->dev;
+
+		pm_runtime_set_autosuspend_delay(dev, rdev->autosuspend_ms);
+		pm_runtime_use_autosuspend(dev);
+		pm_runtime_enable(dev);
+	}
+	return 0;
+}
+
+void rknpu_power_fini(struct rknpu_device *rdev)
+{
+	unsigned int i;
+
+	for (i = 0; i < rdev->nr_nodes; i++) {
+		struct device *dev = rdev->nodes[i]->dev;
+
+		pm_runtime_dont_use_autosuspend(dev);
+		pm_runtime_disable(dev);
+		if (!pm_runtime_status_suspended(dev)) {
+			rknpu_runtime_suspend(dev);
+			pm_runtime_set_suspended(dev);
+		}
+	}
+}
+
+int rknpu_power_get(struct rknpu_core *core)
+{
+	return pm_runtime_resume_and_get(rknpu_core_dev(core));
+}
+
+void rknpu_power_put(struct rknpu_core *core)
+{
+	pm_runtime_mark_last_busy(rknpu_core_dev(core));
+	pm_runtime_put_autosuspend(rknpu_core_dev(core));
+}
+
+int rknpu_power_get_all(struct rknpu_device *rdev)
+{
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < rdev->nr_cores; i++) {
+		ret = rknpu_power_get(&rdev->cores[i]);
+		if (ret) {
+			while (i--)
+				rknpu_power_put(&rdev->cores[i]);
+			return ret;
+		}
+	}
+	return 0;
+}
+
+void rknpu_power_put_all(struct rknpu_device *rdev)
+{
+	unsigned int i;
+
+	for (i = 0; i < rdev->nr_cores; i++)
+		rknpu_power_put(&rdev->cores[i]);
+}
+
+void rknpu_power_set_delay(struct rknpu_device *rdev, unsigned int delay_ms)
+{
+	unsigned int i;
+
+	rdev->autosuspend_ms = delay_ms;
+	for (i = 0; i < rdev->nr_nodes; i++)
+		pm_runtime_set_autosuspend_delay(rdev->nodes[i]->dev, delay_ms);
+}
+
+bool rknpu_power_is_on(struct rknpu_device *rdev)
+{
+	unsigned int i;
+
+	for (i = 0; i < rdev->nr_units; i++)
+		if (READ_ONCE(rdev->units[i].powered))
+			return true;
+	return false;
+}
+
+long rknpu_power_frequency(struct rknpu_device *rdev)
+{
+	struct rknpu_node *node = rdev->nodes[0];
+
+	int i;
+
+	/* Mainline's binding calls the clock that runs the cores "npu", the vendor's "clk_npu". */
+	for (i = 0; i < node->nr_clks; i++)
+		if (node->clks[i].id && (!strcmp(node->clks[i].id, "npu") || !strcmp(node->clks[i].id, "clk_npu")))
+			return (long)clk_get_rate(node->clks[i].clk);
+	return -EOPNOTSUPP;
+}
+
+long rknpu_power_voltage(struct rknpu_device *rdev)
+{
+	struct rknpu_node *node = rdev->nodes[0];
+
+	return node->supply ? regulator_get_voltage(node->supply) : -EOPNOTSUPP;
+}

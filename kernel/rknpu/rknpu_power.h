@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef RKNPU_POWER_H
+#define RKNPU_POWER_H
+
+#include <linux/list.h>
+#include <linux/pm.h>
+#include <linux/types.h>
+
+#include "rknpu_soc.h"
+
+struct clk;
+struct clk_bulk_data;
+struct device;
+struct regulator;
+struct rknpu_core;
+struct rknpu_device;
+struct rknpu_group;
+struct rknpu_platform_data;
+
+/**
+ * struct rknpu_node - a platform device that the driver is bound to: the whole NPU (vendor's binding) or one core (mainline's)
+ * @cores: its cores, once the device is up; their register windows are mapped before
+ */
+struct rknpu_node {
+	struct device *dev;
+	struct list_head link;
+	struct rknpu_group *group;
+	struct rknpu_device *rdev;
+	const struct rknpu_soc *soc;
+	bool bank;
+	unsigned int nr_cores;
+	struct rknpu_core *cores[RKNPU_MAX_CORES];
+	resource_size_t start;
+	struct clk_bulk_data *clks;
+	int nr_clks;
+	struct regulator *supply;
+	const struct rknpu_platform_data *pdata;
+};
+
+extern const struct dev_pm_ops rknpu_pm_ops;
+
+int rknpu_power_init(struct rknpu_device *rdev);
+void rknpu_power_fini(struct rknpu_device *rdev);
+/* A reference each; from commit to completion of a job. Process context. */
+int rknpu_power_get(struct rknpu_core *core);
+void rknpu_power_put(struct rknpu_core *core);
+int rknpu_power_get_all(struct rknpu_device *rdev);
+void rknpu_power_put_all(struct rknpu_device *rdev);
+void rknpu_power_set_delay(struct rknpu_device *rdev, unsigned int delay_ms);
+bool rknpu_power_is_on(struct rknpu_device *rdev);
+/* Hz or microvolts, or -EOPNOTSUPP. */
+long rknpu_power_frequency(struct rknpu_device *rdev);
+long rknpu_power_voltage(struct rknpu_device *rdev);
+/* Reset lines that the board has and no reset controller does. */
+int rknpu_node_reset(struct rknpu_node *node, unsigned int index, bool assert);
+
+#endif /* RKNPU_POWER_H */
