@@ -21,7 +21,8 @@ namespace npud::rk3588 {
 namespace {
 
 constexpr uint32_t kBankOffsets[VBOARD_BANKS] = {VBOARD_BANK0, VBOARD_BANK1, VBOARD_BANK2, VBOARD_BANK3};
-// Banks 0 and 1 serve core 0 (reads, and the DPU), bank 2 core 1, bank 3 core 2: the device trees give core 0 two, the others one.
+// Banks 0 and 1 serve core 0 (reads, and the DPU), bank 2 core 1, bank 3 core 2: the device trees give core 0 two, the
+// others one.
 constexpr unsigned kCoreOfBank[VBOARD_BANKS] = {0, 0, 1, 2};
 constexpr unsigned kReadBank[VBOARD_CORES] = {0, 2, 3};
 constexpr unsigned kWriteBank[VBOARD_CORES] = {1, 2, 3};
@@ -103,7 +104,8 @@ struct Board::Impl {
     waker.changed.notify_one();
   }
 
-  // --- power, reset ---------------------------------------------------------------------------------------------------------------
+  // --- power, reset
+  // ---------------------------------------------------------------------------------------------------------------
 
   bool powered(unsigned core) const { return power >> core & 1 && clock >> core & 1; }
   bool registers_live(unsigned core) const { return powered(core) && !(reset_lines & VBOARD_RESET_H(core)); }
@@ -152,7 +154,8 @@ struct Board::Impl {
     for (unsigned c = 0; c < VBOARD_CORES; ++c) apply_running(c);
   }
 
-  // --- BAR 0 ----------------------------------------------------------------------------------------------------------------------
+  // --- BAR 0
+  // ----------------------------------------------------------------------------------------------------------------------
 
   struct Place {
     unsigned core = 0;
@@ -173,7 +176,8 @@ struct Board::Impl {
 
   bool accessible(const Place& at, uint32_t offset, const char* verb) {
     if (registers_live(at.core)) return true;
-    driver_fault(std::format("register {:#x} was {} while core {} has no power or clock or is in reset", offset, verb, at.core));
+    driver_fault(
+        std::format("register {:#x} was {} while core {} has no power or clock or is in reset", offset, verb, at.core));
     return false;
   }
 
@@ -183,7 +187,8 @@ struct Board::Impl {
     counters[at->core].add(VBOARD_COUNT_REG_READS);
     if (!accessible(*at, offset, "read")) return 0;
     if (at->bank >= 0) return banks[at->bank]->read(at->offset);
-    if (at->offset >= kArbiterBegin && at->offset < kArbiterEnd) return arbiter[at->core][(at->offset - kArbiterBegin) / 4];
+    if (at->offset >= kArbiterBegin && at->offset < kArbiterEnd)
+      return arbiter[at->core][(at->offset - kArbiterBegin) / 4];
     return cores[at->core]->read(at->offset);
   }
 
@@ -201,7 +206,8 @@ struct Board::Impl {
     }
   }
 
-  // --- BAR 2 ----------------------------------------------------------------------------------------------------------------------
+  // --- BAR 2
+  // ----------------------------------------------------------------------------------------------------------------------
 
   uint32_t read_counter(uint32_t offset) {
     const uint32_t relative = offset - VBOARD_COUNTERS;
@@ -215,67 +221,104 @@ struct Board::Impl {
   uint32_t read_control(uint32_t offset) {
     if (offset >= VBOARD_COUNTERS && offset < VBOARD_COUNTER(VBOARD_CORES, 0)) return read_counter(offset);
     switch (offset) {
-      case VBOARD_MAGIC: return VBOARD_MAGIC_VALUE;
-      case VBOARD_VERSION: return VBOARD_VERSION_VALUE;
-      case VBOARD_SOC: return 0x3588;
-      case VBOARD_NR_CORES: return VBOARD_CORES;
-      case VBOARD_NR_BANKS: return VBOARD_BANKS;
-      case VBOARD_RESET: return reset_lines;
-      case VBOARD_POWER: return power;
-      case VBOARD_CLOCK: return clock;
-      case VBOARD_CLOCK_KHZ: return clock_khz;
-      case VBOARD_DRIVER_FAULTS: return driver_faults;
-      case VBOARD_DRIVER_FAULT_LAST: return driver_fault_last;
-      case VBOARD_IRQ_STATUS: return sources;
-      case VBOARD_FAULT_KIND: return fault_stage.kind;
-      case VBOARD_FAULT_CORE: return fault_stage.core;
-      case VBOARD_FAULT_ARG: return fault_stage.arg;
-      case VBOARD_FAULT_COUNT: return fault_stage.left;
-      case VBOARD_FAULT_ARM: return faults.armed();
-      case VBOARD_FAULT_FIRED: return static_cast<uint32_t>(faults.strikes());
-      default: return 0;
+      case VBOARD_MAGIC:
+        return VBOARD_MAGIC_VALUE;
+      case VBOARD_VERSION:
+        return VBOARD_VERSION_VALUE;
+      case VBOARD_SOC:
+        return 0x3588;
+      case VBOARD_NR_CORES:
+        return VBOARD_CORES;
+      case VBOARD_NR_BANKS:
+        return VBOARD_BANKS;
+      case VBOARD_RESET:
+        return reset_lines;
+      case VBOARD_POWER:
+        return power;
+      case VBOARD_CLOCK:
+        return clock;
+      case VBOARD_CLOCK_KHZ:
+        return clock_khz;
+      case VBOARD_DRIVER_FAULTS:
+        return driver_faults;
+      case VBOARD_DRIVER_FAULT_LAST:
+        return driver_fault_last;
+      case VBOARD_IRQ_STATUS:
+        return sources;
+      case VBOARD_FAULT_KIND:
+        return fault_stage.kind;
+      case VBOARD_FAULT_CORE:
+        return fault_stage.core;
+      case VBOARD_FAULT_ARG:
+        return fault_stage.arg;
+      case VBOARD_FAULT_COUNT:
+        return fault_stage.left;
+      case VBOARD_FAULT_ARM:
+        return faults.armed();
+      case VBOARD_FAULT_FIRED:
+        return static_cast<uint32_t>(faults.strikes());
+      default:
+        return 0;
     }
   }
 
   void write_control(uint32_t offset, uint32_t value) {
     switch (offset) {
-      case VBOARD_RESET: write_reset(value); break;
-      case VBOARD_POWER: write_power(value); break;
+      case VBOARD_RESET:
+        write_reset(value);
+        break;
+      case VBOARD_POWER:
+        write_power(value);
+        break;
       case VBOARD_CLOCK:
         clock = value & kAllCores;
         for (unsigned c = 0; c < VBOARD_CORES; ++c) apply_running(c);
         break;
-      case VBOARD_CLOCK_KHZ: clock_khz = value; break;
+      case VBOARD_CLOCK_KHZ:
+        clock_khz = value;
+        break;
       case VBOARD_DRIVER_FAULTS:
         if (value == 0) driver_faults = driver_fault_last = 0;
         break;
-      case VBOARD_FAULT_KIND: fault_stage.kind = static_cast<vboard_fault>(value); break;
-      case VBOARD_FAULT_CORE: fault_stage.core = value; break;
-      case VBOARD_FAULT_ARG: fault_stage.arg = value; break;
-      case VBOARD_FAULT_COUNT: fault_stage.left = value; break;
+      case VBOARD_FAULT_KIND:
+        fault_stage.kind = static_cast<vboard_fault>(value);
+        break;
+      case VBOARD_FAULT_CORE:
+        fault_stage.core = value;
+        break;
+      case VBOARD_FAULT_ARG:
+        fault_stage.arg = value;
+        break;
+      case VBOARD_FAULT_COUNT:
+        fault_stage.left = value;
+        break;
       case VBOARD_FAULT_ARM:
-        if (value == 1) arm(fault_stage);
+        if (value != 1) break;
+        if (const auto armed = arm(fault_stage); !armed) log(armed.error());
         break;
       case VBOARD_FAULT_CLEAR:
         if (value == 1) faults.disarm_all();
         break;
-      default: break;
+      default:
+        break;
     }
   }
 
-  void arm(const Fault& fault) {
+  std::expected<void, std::string> arm(const Fault& fault) {
     if (!fault_is_valid(fault)) {
-      log(std::format("a fault of kind {} at core {} was to be armed: there is no such kind or core", static_cast<uint32_t>(fault.kind), fault.core));
-      return;
+      return std::unexpected(std::format("a fault of kind {} at core {} can't be armed: there is no such kind or core",
+                                         static_cast<uint32_t>(fault.kind), fault.core));
     }
     faults.arm(fault);
-    if (fault.kind != VBOARD_FAULT_IRQ_SPURIOUS) return;
+    if (fault.kind != VBOARD_FAULT_IRQ_SPURIOUS) return {};
     // The first strike needs no job.
     const unsigned core = fault.core == VBOARD_FAULT_ANY_CORE ? 0 : fault.core;
     if (const auto status = faults.strike(fault.kind, core)) cores[core]->spurious_interrupt(*status);
+    return {};
   }
 
-  // --- running --------------------------------------------------------------------------------------------------------------------
+  // --- running
+  // --------------------------------------------------------------------------------------------------------------------
 
   void work(unsigned core, const std::stop_token& stop) {
     Waker& waker = wakers[core];
@@ -334,7 +377,8 @@ struct Board::Impl {
   std::vector<std::jthread> workers;
 };
 
-Board::Board(const Options& options, Environment environment) : impl_(std::make_unique<Impl>(options, std::move(environment))) {}
+Board::Board(const Options& options, Environment environment)
+    : impl_(std::make_unique<Impl>(options, std::move(environment))) {}
 
 Board::~Board() { impl_->stop_workers(); }
 
@@ -381,11 +425,20 @@ void Board::start_workers() {
 
 void Board::stop_workers() { impl_->stop_workers(); }
 
+std::expected<void, std::string> Board::arm(const Fault& fault) {
+  std::lock_guard lock(impl_->access_mutex);
+  return impl_->arm(fault);
+}
+
+void Board::disarm_all() { impl_->faults.disarm_all(); }
+
 std::vector<uint64_t> Board::last_commands(unsigned core) const {
   return core < VBOARD_CORES ? impl_->cores[core]->last_commands() : std::vector<uint64_t>{};
 }
 
-uint64_t Board::counter(unsigned core, unsigned index) const { return core < VBOARD_CORES ? impl_->counters[core].get(index) : 0; }
+uint64_t Board::counter(unsigned core, unsigned index) const {
+  return core < VBOARD_CORES ? impl_->counters[core].get(index) : 0;
+}
 
 std::string Board::core_state(unsigned core) const { return core < VBOARD_CORES ? impl_->cores[core]->state() : ""; }
 

@@ -60,7 +60,8 @@ class Convolution {
   }
 
  private:
-  // The atom that holds channel `channel` of the input under kernel tap (kh, kw) of output position `position`, or padding.
+  // The atom that holds channel `channel` of the input under kernel tap (kh, kw) of output position `position`, or
+  // padding.
   const Stored* input(uint32_t position, uint32_t kh, uint32_t kw, uint32_t channel) const {
     const int64_t h = static_cast<int64_t>(position / shape_.out_width) * shape_.stride_y + kh - shape_.pad_top;
     const int64_t w = static_cast<int64_t>(position % shape_.out_width) * shape_.stride_x + kw - shape_.pad_left;
@@ -78,7 +79,8 @@ class Convolution {
     for (uint32_t c = 0; c < shape_.channels; c += rknpu::kChannelGroup) {
       const uint32_t channels = std::min(rknpu::kChannelGroup, shape_.channels - c);
       for (uint32_t kh = 0; kh < shape_.kernel_height; ++kh) {
-        for (uint32_t kw = 0; kw < shape_.kernel_width; ++kw, depth += channels) list.push_back({c, channels, kh, kw, depth});
+        for (uint32_t kw = 0; kw < shape_.kernel_width; ++kw, depth += channels)
+          list.push_back({c, channels, kh, kw, depth});
       }
     }
     return list;
@@ -94,16 +96,19 @@ class Convolution {
       const uint32_t group = n / kGroup * kGroup;
       const uint32_t group_width = std::min(kGroup, shape_.kernels - group);
       for (const Tap& tap : taps) {
-        const Stored* from = weights_ + static_cast<size_t>(group) * depth + static_cast<size_t>(tap.depth) * group_width +
+        const Stored* from = weights_ + static_cast<size_t>(group) * depth +
+                             static_cast<size_t>(tap.depth) * group_width +
                              static_cast<size_t>(n - group) * tap.channels;
-        for (uint32_t c = 0; c < tap.channels; ++c) to[static_cast<size_t>(tap.depth + c) * kTileColumns] = Type::widen(from[c]);
+        for (uint32_t c = 0; c < tap.channels; ++c)
+          to[static_cast<size_t>(tap.depth + c) * kTileColumns] = Type::widen(from[c]);
       }
     }
     return packed;
   }
 
   // [panel of kTileRows positions][depth][kTileRows], for positions from `first`.
-  void pack_inputs(const std::vector<Tap>& taps, uint32_t depth, uint32_t first, uint32_t count, std::vector<float>& packed) const {
+  void pack_inputs(const std::vector<Tap>& taps, uint32_t depth, uint32_t first, uint32_t count,
+                   std::vector<float>& packed) const {
     packed.assign(static_cast<size_t>((count + kTileRows - 1) / kTileRows) * depth * kTileRows, 0.0f);
     for (uint32_t p = 0; p < count; ++p) {
       float* to = packed.data() + static_cast<size_t>(p / kTileRows) * depth * kTileRows + p % kTileRows;
@@ -111,7 +116,8 @@ class Convolution {
         for (uint32_t c = 0; c < tap.channels; c += kAtom) {
           const Stored* from = input(first + p, tap.kh, tap.kw, tap.channel + c);
           const uint32_t channels = std::min(kAtom, tap.channels - c);
-          for (uint32_t i = 0; i < channels; ++i) to[static_cast<size_t>(tap.depth + c + i) * kTileRows] = Type::widen(from[i]);
+          for (uint32_t i = 0; i < channels; ++i)
+            to[static_cast<size_t>(tap.depth + c + i) * kTileRows] = Type::widen(from[i]);
         }
       }
     }
@@ -133,7 +139,8 @@ class Convolution {
           const float* b = weights.data() + (static_cast<size_t>(n / kTileColumns) * depth + k) * kTileColumns;
           for (uint32_t p = 0; p < count; p += kTileRows) {
             const float* a = inputs.data() + (static_cast<size_t>(p / kTileRows) * depth + k) * kTileRows;
-            add_tile(a, b, part, first + p, std::min(kTileRows, count - p), n, std::min(kTileColumns, shape_.kernels - n));
+            add_tile(a, b, part, first + p, std::min(kTileRows, count - p), n,
+                     std::min(kTileColumns, shape_.kernels - n));
           }
         }
       }
@@ -141,7 +148,8 @@ class Convolution {
   }
 
   // fp16 goes on with the sum so far; int8 adds an exact partial sum to the integers.
-  void add_tile(const float* a, const float* b, uint32_t depth, uint32_t position, uint32_t rows, uint32_t kernel, uint32_t columns) {
+  void add_tile(const float* a, const float* b, uint32_t depth, uint32_t position, uint32_t rows, uint32_t kernel,
+                uint32_t columns) {
     alignas(32) float tile[kTileRows][kTileColumns] = {};
     if constexpr (Type::kPrecision == Precision::kFp16) {
       for (uint32_t r = 0; r < rows; ++r) std::copy_n(&result_.floats[index(position + r, kernel)], columns, tile[r]);
@@ -156,7 +164,9 @@ class Convolution {
     }
   }
 
-  size_t index(uint32_t position, uint32_t channel) const { return static_cast<size_t>(position) * result_.channels + channel; }
+  size_t index(uint32_t position, uint32_t channel) const {
+    return static_cast<size_t>(position) * result_.channels + channel;
+  }
 
   void depthwise() {
     constexpr uint32_t kGroup = rknpu::depthwise_group(Type::kPrecision);
@@ -212,7 +222,8 @@ class Convolution {
 
 }  // namespace
 
-Accumulators convolve(const rknpu::ConvTask& task, std::span<const std::byte> features, std::span<const std::byte> weights) {
+Accumulators convolve(const rknpu::ConvTask& task, std::span<const std::byte> features,
+                      std::span<const std::byte> weights) {
   if (task.shape.in == Precision::kInt8) return Convolution<Int8>(task, features, weights).run();
   return Convolution<Fp16>(task, features, weights).run();
 }

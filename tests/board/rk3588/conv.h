@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CNA and CORE: features and weights as they lie in the CBUF become accumulators. Pure arithmetic on buffers, no memory access.
+// CNA and CORE: features and weights as they lie in the CBUF become accumulators. Pure arithmetic on buffers, no memory
+// access.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 
 namespace npud::rk3588 {
 
-// What CORE hands to the DPU: a value for each output position and channel, position-major: [position][channel]. int32 for int8 tasks,
-// fp32 for fp16 tasks; the other vector is empty.
+// What CORE hands to the DPU: a value for each output position and channel, position-major: [position][channel]. int32
+// for int8 tasks, fp32 for fp16 tasks; the other vector is empty.
 struct Accumulators {
   uint32_t positions = 0;
   uint32_t channels = 0;
@@ -23,8 +24,9 @@ struct Accumulators {
   std::vector<int32_t> input_sums;
 };
 
-// `features`: [surface][height][width] atoms of 16 bytes; `weights` as in memory (layout.h). The number of channels of the result is
-// the number of kernels.
-Accumulators convolve(const rknpu::ConvTask& task, std::span<const std::byte> features, std::span<const std::byte> weights);
+// `features`: [surface][height][width] atoms of 16 bytes; `weights` as in memory (layout.h). The number of channels of
+// the result is the number of kernels.
+Accumulators convolve(const rknpu::ConvTask& task, std::span<const std::byte> features,
+                      std::span<const std::byte> weights);
 
 }  // namespace npud::rk3588

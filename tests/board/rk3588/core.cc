@@ -18,17 +18,20 @@ constexpr uint32_t kPointerProducerEnable = 1u << 1, kPointerConsumerEnable = 1u
                    kPointerConsumerClear = 1u << 5;
 
 bool is_pointer(uint32_t offset) {
-  return offset == reg::kCnaSPointer || offset == reg::kCoreSPointer || offset == reg::kDpuSPointer || offset == reg::kRdmaSPointer;
+  return offset == reg::kCnaSPointer || offset == reg::kCoreSPointer || offset == reg::kDpuSPointer ||
+         offset == reg::kRdmaSPointer;
 }
 bool is_status(uint32_t offset) {
-  return offset == reg::kCnaSStatus || offset == reg::kCoreSStatus || offset == reg::kDpuSStatus || offset == reg::kRdmaSStatus;
+  return offset == reg::kCnaSStatus || offset == reg::kCoreSStatus || offset == reg::kDpuSStatus ||
+         offset == reg::kRdmaSStatus;
 }
 
 }  // namespace
 
 Core::Core(Wiring wiring) : wiring_(std::move(wiring)) {}
 
-// --- registers ----------------------------------------------------------------------------------------------------------------------
+// --- registers
+// ----------------------------------------------------------------------------------------------------------------------
 
 uint32_t Core::read(uint32_t offset) {
   std::lock_guard lock(mutex_);
@@ -49,7 +52,8 @@ void Core::write(uint32_t offset, uint32_t value) {
   std::unique_lock lock(mutex_);
   const Register* r = offset <= 0xffff ? find_register(static_cast<uint16_t>(offset)) : nullptr;
   if (r == nullptr) {
-    wiring_.driver_fault(std::format("core {}: register {:#x} was written, which does not exist", wiring_.core, offset));
+    wiring_.driver_fault(
+        std::format("core {}: register {:#x} was written, which does not exist", wiring_.core, offset));
   } else if (r->block == Block::kPc) {
     write_pc(offset, value);
   } else if (r->block == Block::kGlobal) {
@@ -64,17 +68,28 @@ void Core::write(uint32_t offset, uint32_t value) {
 uint32_t Core::read_pc(uint32_t offset) const {
   switch (offset) {
     case reg::kPcVersion:
-    case reg::kPcVersionNum: return find_register(static_cast<uint16_t>(offset))->reset;
-    case reg::kPcOperationEnable: return job_ && !job_->completed ? 1 : 0;
-    case reg::kPcBaseAddress: return base_address_;
-    case reg::kPcRegisterAmounts: return amount_;
-    case reg::kPcInterruptMask: return int_mask_;
-    case reg::kPcInterruptStatus: return spurious_line_ ? int_raw_ : int_raw_ & int_mask_;
-    case reg::kPcInterruptRawStatus: return int_raw_ | (hung_ ? kRawHung : 0);
-    case reg::kPcTaskCon: return task_con_;
-    case reg::kPcTaskDmaBaseAddr: return dma_base_;
-    case reg::kPcTaskStatus: return task_status_;
-    default: return 0;
+    case reg::kPcVersionNum:
+      return find_register(static_cast<uint16_t>(offset))->reset;
+    case reg::kPcOperationEnable:
+      return job_ && !job_->completed ? 1 : 0;
+    case reg::kPcBaseAddress:
+      return base_address_;
+    case reg::kPcRegisterAmounts:
+      return amount_;
+    case reg::kPcInterruptMask:
+      return int_mask_;
+    case reg::kPcInterruptStatus:
+      return spurious_line_ ? int_raw_ : int_raw_ & int_mask_;
+    case reg::kPcInterruptRawStatus:
+      return int_raw_ | (hung_ ? kRawHung : 0);
+    case reg::kPcTaskCon:
+      return task_con_;
+    case reg::kPcTaskDmaBaseAddr:
+      return dma_base_;
+    case reg::kPcTaskStatus:
+      return task_status_;
+    default:
+      return 0;
   }
 }
 
@@ -83,9 +98,15 @@ void Core::write_pc(uint32_t offset, uint32_t value) {
     case reg::kPcOperationEnable:
       if (value & 1) start();
       break;
-    case reg::kPcBaseAddress: base_address_ = value; break;
-    case reg::kPcRegisterAmounts: amount_ = value & 0xffff; break;
-    case reg::kPcInterruptMask: int_mask_ = value & 0x1ffff; break;
+    case reg::kPcBaseAddress:
+      base_address_ = value;
+      break;
+    case reg::kPcRegisterAmounts:
+      amount_ = value & 0xffff;
+      break;
+    case reg::kPcInterruptMask:
+      int_mask_ = value & 0x1ffff;
+      break;
     case reg::kPcInterruptClear:
       int_raw_ &= ~value;
       spurious_line_ = false;
@@ -101,9 +122,12 @@ void Core::write_pc(uint32_t offset, uint32_t value) {
       break;
     case reg::kPcTaskDmaBaseAddr:
       dma_base_ = value & ~0xfu;
-      if (dma_base_ != 0) wiring_.log(std::format("core {}: TASK_DMA_BASE_ADDR {:#x} is kept, but addresses are not relative to it here", wiring_.core, value));
+      if (dma_base_ != 0)
+        wiring_.log(std::format("core {}: TASK_DMA_BASE_ADDR {:#x} is kept, but addresses are not relative to it here",
+                                wiring_.core, value));
       break;
-    default: break;  // read-only
+    default:
+      break;  // read-only
   }
   update_interrupt();
 }
@@ -139,7 +163,8 @@ RegisterFile Core::merged_registers() const {
   return merged;
 }
 
-// --- stopping -----------------------------------------------------------------------------------------------------------------------
+// --- stopping
+// -----------------------------------------------------------------------------------------------------------------------
 
 void Core::stop() {
   {
@@ -184,7 +209,8 @@ void Core::set_running(bool running) {
   wiring_.wake();
 }
 
-// --- interrupts ---------------------------------------------------------------------------------------------------------------------
+// --- interrupts
+// ---------------------------------------------------------------------------------------------------------------------
 
 void Core::update_interrupt() {
   const bool late = line_not_before_us_ && wiring_.now_us() < *line_not_before_us_;
@@ -212,7 +238,8 @@ void Core::hang(const std::string& why) {
   update_interrupt();
 }
 
-// --- the course of a job ------------------------------------------------------------------------------------------------------------
+// --- the course of a job
+// ------------------------------------------------------------------------------------------------------------
 
 void Core::start() {
   const unsigned core = wiring_.core;
@@ -248,7 +275,8 @@ void Core::start() {
     return;
   }
   if (base_address_ & kSlaveMode) {
-    wiring_.driver_fault(std::format("core {}: OPERATION_ENABLE in slave mode (BASE_ADDRESS bit 0), which is not modelled", core));
+    wiring_.driver_fault(
+        std::format("core {}: OPERATION_ENABLE in slave mode (BASE_ADDRESS bit 0), which is not modelled", core));
     return;
   }
   begin_job();
@@ -276,7 +304,8 @@ void Core::begin_job() {
 std::optional<uint64_t> Core::next_deadline_us() const {
   std::lock_guard lock(mutex_);
   std::optional<uint64_t> next = line_not_before_us_;
-  if (job_ && job_->write_not_before_us && (!next || *job_->write_not_before_us < *next)) next = job_->write_not_before_us;
+  if (job_ && job_->write_not_before_us && (!next || *job_->write_not_before_us < *next))
+    next = job_->write_not_before_us;
   return next;
 }
 
@@ -292,7 +321,8 @@ bool Core::advance() {
   switch (job->phase) {
     case Phase::kFetch: {
       if (wiring_.read_bank->blocked()) return false;
-      if (wiring_.faults->strike(VBOARD_FAULT_STALL, wiring_.core, [&](uint32_t after) { return after == job->done; })) {
+      if (wiring_.faults->strike(VBOARD_FAULT_STALL, wiring_.core,
+                                 [&](uint32_t after) { return after == job->done; })) {
         hang(std::format("a stall was ordered after task {}", job->done));
         return true;
       }
@@ -322,7 +352,8 @@ bool Core::advance() {
         refuse(*job, violations_);
         return true;
       }
-      if (wiring_.faults->strike(VBOARD_FAULT_WRONG_BIT, wiring_.core, [&](uint32_t task) { return task == job->done; })) {
+      if (wiring_.faults->strike(VBOARD_FAULT_WRONG_BIT, wiring_.core,
+                                 [&](uint32_t task) { return task == job->done; })) {
         job->result.bytes[job->result.bytes.size() / 2] ^= std::byte{0x10};
         wiring_.log(std::format("core {}: a bit of the result of task {} is inverted", wiring_.core, job->done));
       }
@@ -351,7 +382,8 @@ bool Core::advance() {
           job->phase = Phase::kFetch;
           return true;
         }
-        if (wiring_.faults->strike(VBOARD_FAULT_STALL, wiring_.core, [&](uint32_t after) { return after >= job->done; })) {
+        if (wiring_.faults->strike(VBOARD_FAULT_STALL, wiring_.core,
+                                   [&](uint32_t after) { return after >= job->done; })) {
           hang(std::format("a stall was ordered after task {}", job->done));
           return true;
         }
@@ -373,10 +405,15 @@ bool Core::advance() {
 bool Core::settle(const std::shared_ptr<Job>& job, Access access, const char* what, bool writing) {
   if (job_ != job) return false;  // dropped meanwhile
   switch (access) {
-    case Access::kDone: return true;
-    case Access::kWait: return false;
-    case Access::kAborted: return false;
-    case Access::kHang: hang(std::format("an unmapped access to {} hangs the bus, as ordered", what)); return false;
+    case Access::kDone:
+      return true;
+    case Access::kWait:
+      return false;
+    case Access::kAborted:
+      return false;
+    case Access::kHang:
+      hang(std::format("an unmapped access to {} hangs the bus, as ordered", what));
+      return false;
     case Access::kBusError:
       int_raw_ |= writing ? kIrqWriteError : kIrqReadError;
       hang(std::format("the bus has no memory for {} of task {}", what, job->done));
@@ -400,14 +437,18 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
       last_commands_.resize(i + 1);
       return true;
     }
-    // Fields are looked at when the task is decoded, by what its enable word starts; here only whether the word has a known place.
+    // Fields are looked at when the task is decoded, by what its enable word starts; here only whether the word has a
+    // known place.
     const Register* r = find_register(command.reg);
     const bool has_place = r != nullptr && block_target(r->block) == command.target;
     if (!has_place) {
-      if (auto violation = command_violation(command); !violation.empty()) violations.push_back(std::format("word {}: {}", i, violation));
+      if (auto violation = command_violation(command); !violation.empty())
+        violations.push_back(std::format("word {}: {}", i, violation));
     }
     switch (command.target) {
-      case Target::kBarrier: barrier = true; break;
+      case Target::kBarrier:
+        barrier = true;
+        break;
       case Target::kPc:
         if (command.reg == reg::kPcBaseAddress) {
           base_address_ = command.value;
@@ -423,11 +464,13 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
       case Target::kRdma:
         if (has_place) store(*r, command.value);
         break;
-      default: break;
+      default:
+        break;
     }
   }
   if (violations.empty()) {
-    violations.push_back(std::format("the {} words fetched end before the enable word: the amount is too small", words.size()));
+    violations.push_back(
+        std::format("the {} words fetched end before the enable word: the amount is too small", words.size()));
   }
   refuse(job, violations);
   return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One NPU core: its window of registers (PC, two ping-pong groups of the other blocks), and the job that runs on it. A job is a chain of
-// tasks; each is fetched, computed from what memory held then, and written back. Work never waits inside: whatever has to wait (an MMU
-// stall or fault, a delay) ends advance(), which is called again.
+// One NPU core: its window of registers (PC, two ping-pong groups of the other blocks), and the job that runs on it. A
+// job is a chain of tasks; each is fetched, computed from what memory held then, and written back. Work never waits
+// inside: whatever has to wait (an MMU stall or fault, a delay) ends advance(), which is called again.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class Core {
     MmuBank* read_bank = nullptr;   // PC, features, weights
     MmuBank* write_bank = nullptr;  // the DPU's reads and writes
     std::function<void(bool level)> interrupt;
-    std::function<void()> wake;     // advance() may have something to do
+    std::function<void()> wake;  // advance() may have something to do
     std::function<uint64_t()> now_us;
     std::function<void(std::string_view)> log;
     std::function<void(std::string_view)> driver_fault;
@@ -83,9 +83,9 @@ class Core {
     uint32_t status = 0;  // interrupt bits of the task that ended last
     Surfaces result;
     size_t written_runs = 0;
-    size_t written_bytes = 0;                   // of the run after those
+    size_t written_bytes = 0;                     // of the run after those
     std::optional<uint64_t> write_not_before_us;  // "irq-early"
-    bool completed = false;                     // the interrupt came already
+    bool completed = false;                       // the interrupt came already
   };
   // A block's ping-pong state.
   struct Pointers {
@@ -149,16 +149,17 @@ class Core {
   bool hung_ = false;
   Death death_ = Death::kAlive;
   bool spurious_line_ = false;
-  bool line_muted_ = false;                    // "irq-lost"
+  bool line_muted_ = false;                     // "irq-lost"
   std::optional<uint64_t> line_not_before_us_;  // "irq-late"
   std::shared_ptr<Job> job_;
-  bool start_pending_ = false;                 // OPERATION_ENABLE while an early-interrupt job still writes
+  bool start_pending_ = false;  // OPERATION_ENABLE while an early-interrupt job still writes
   std::vector<uint64_t> last_commands_;
 
-  // The worker's: what stands for the CBUF and the accumulators, which outlive a task (reuse bits, chained integer tasks).
+  // The worker's: what stands for the CBUF and the accumulators, which outlive a task (reuse bits, chained integer
+  // tasks).
   std::vector<std::byte> features_;
   std::vector<std::byte> weights_;
-  uint64_t cbuf_run_ = 0;                // a reset empties them
+  uint64_t cbuf_run_ = 0;  // a reset empties them
   Accumulators residue_;
   std::vector<std::string> violations_;  // found by compute()
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a core does for one task: decode, read, compute, write. All reads come before all arithmetic, so that a task which has to wait
-// for the driver in the middle of its reads simply begins again.
+// What a core does for one task: decode, read, compute, write. All reads come before all arithmetic, so that a task
+// which has to wait for the driver in the middle of its reads simply begins again.
 #include <algorithm>
 #include <format>
 
@@ -14,8 +14,8 @@ using namespace rknpu;
 // More than any sensible task has; keeps a guest from exhausting the host.
 constexpr uint64_t kMaxBufferBytes = 256u << 20;
 
-// The board's own clock, a plausible figure and no more: 1024 int8 or 512 fp16 multiply-accumulates a cycle (6 TOPS over three cores at
-// 1 GHz, RK3588 datasheet), 16 bytes a cycle to memory, a fixed cost a task.
+// The board's own clock, a plausible figure and no more: 1024 int8 or 512 fp16 multiply-accumulates a cycle (6 TOPS
+// over three cores at 1 GHz, RK3588 datasheet), 16 bytes a cycle to memory, a fixed cost a task.
 constexpr uint64_t kInt8MacsPerCycle = 1024, kFp16MacsPerCycle = 512, kBytesPerCycle = 16, kTaskCycles = 100;
 
 // A value that has nothing to do with the right one, the same in every run.
@@ -43,12 +43,15 @@ Access Core::load_cube(const Job& job, MmuBank& bank, const CubeSource& from, st
   const size_t surface_bytes = static_cast<size_t>(from.lines) * from.line_bytes;
   to.resize(from.surfaces * surface_bytes);
   const bool whole_surfaces = from.line_pitch == from.line_bytes || from.lines == 1;
-  if (whole_surfaces && (from.surface_pitch == surface_bytes || from.surfaces == 1)) return read_all(job, bank, from.address, to);
+  if (whole_surfaces && (from.surface_pitch == surface_bytes || from.surfaces == 1))
+    return read_all(job, bank, from.address, to);
   if (!whole_surfaces && from.surface_pitch == from.line_bytes) {
     // Rows: a line of all surfaces is contiguous.
     std::vector<std::byte> row(static_cast<size_t>(from.surfaces) * from.line_bytes);
     for (uint32_t line = 0; line < from.lines; ++line) {
-      if (const Access access = read_all(job, bank, from.address + line * from.line_pitch, row); access != Access::kDone) return access;
+      if (const Access access = read_all(job, bank, from.address + line * from.line_pitch, row);
+          access != Access::kDone)
+        return access;
       for (uint32_t s = 0; s < from.surfaces; ++s) {
         std::copy_n(row.data() + static_cast<size_t>(s) * from.line_bytes, from.line_bytes,
                     to.data() + s * surface_bytes + static_cast<size_t>(line) * from.line_bytes);
@@ -64,8 +67,8 @@ Access Core::load_cube(const Job& job, MmuBank& bank, const CubeSource& from, st
       continue;
     }
     for (uint32_t line = 0; line < from.lines; ++line) {
-      const Access access =
-          read_all(job, bank, address + line * from.line_pitch, surface.subspan(static_cast<size_t>(line) * from.line_bytes, from.line_bytes));
+      const Access access = read_all(job, bank, address + line * from.line_pitch,
+                                     surface.subspan(static_cast<size_t>(line) * from.line_bytes, from.line_bytes));
       if (access != Access::kDone) return access;
     }
   }
@@ -142,7 +145,8 @@ Access Core::load_operands(const Job& job, const DpuTask& dpu, DpuOperands& oper
 bool Core::check_sizes(const Task& task) {
   auto check = [&](const char* what, uint64_t bytes) {
     if (bytes <= kMaxBufferBytes) return;
-    violations_.push_back(std::format("{} of the task have {} bytes: the board takes {}", what, bytes, kMaxBufferBytes));
+    violations_.push_back(
+        std::format("{} of the task have {} bytes: the board takes {}", what, bytes, kMaxBufferBytes));
   };
   const DpuTask& dpu = task.dpu;
   check("the results", static_cast<uint64_t>(dpu.width) * dpu.height * (dpu.channels + 15) * 4);
@@ -160,23 +164,26 @@ void Core::accumulate(const Job& job, const ConvTask& conv, Accumulators& sums) 
   sums = convolve(conv, features_, weights_);
   const bool is_matmul = !s.depthwise && s.kernel_width == 1 && s.kernel_height == 1;
   if (options.short_height_wrong && is_matmul && s.height < kMinRows) {
-    wiring_.log(std::format("core {}: task {} has {} feature rows: fewer than {} compute garbage (short-height=wrong)", wiring_.core, job.done,
-                            s.height, kMinRows));
+    wiring_.log(std::format("core {}: task {} has {} feature rows: fewer than {} compute garbage (short-height=wrong)",
+                            wiring_.core, job.done, s.height, kMinRows));
     garble_rows(sums, 0);
   }
   if (options.int8_slack_needed && lacks_bank_slack(s.width, s.height, s.channels, s.in, conv.data_banks) &&
       conv.data_banks < max_feature_banks(conv_kernel_bytes(s), s.in)) {
-    wiring_.log(std::format("core {}: task {} has features that nearly fill {} CBUF banks: its last rows are garbage (int8-slack=needed)",
-                            wiring_.core, job.done, conv.data_banks));
+    wiring_.log(std::format(
+        "core {}: task {} has features that nearly fill {} CBUF banks: its last rows are garbage (int8-slack=needed)",
+        wiring_.core, job.done, conv.data_banks));
     const uint32_t rows = std::min(3u, s.out_height);
     garble_rows(sums, (s.out_height - rows) * s.out_width);
   }
   if (sums.floating) return;
   if (options.chained_int_accumulates && job.done > 0) {
-    wiring_.log(std::format("core {}: integer task {} of a chained job adds to the one before (chained-int=accumulate)", wiring_.core, job.done));
+    wiring_.log(std::format("core {}: integer task {} of a chained job adds to the one before (chained-int=accumulate)",
+                            wiring_.core, job.done));
     const size_t both = std::min(sums.integers.size(), residue_.integers.size());
     for (size_t i = 0; i < both; ++i) {
-      sums.integers[i] = static_cast<int32_t>(static_cast<uint32_t>(sums.integers[i]) + static_cast<uint32_t>(residue_.integers[i]));
+      sums.integers[i] =
+          static_cast<int32_t>(static_cast<uint32_t>(sums.integers[i]) + static_cast<uint32_t>(residue_.integers[i]));
     }
   }
   residue_ = sums;

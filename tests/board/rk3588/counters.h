@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of one core, indexed by enum vboard_counter. Written by the core's worker and by register accesses, read at any time.
+// Counters of one core, indexed by enum vboard_counter. Written by the core's worker and by register accesses, read at
+// any time.
 #pragma once
 
 #include <array>

@@ -27,10 +27,14 @@ T load(std::span<const std::byte> bytes, size_t index) {
 template <typename T>
 T apply(Alu alu, T a, T b) {
   switch (alu) {
-    case Alu::kMax: return std::max(a, b);
-    case Alu::kMin: return std::min(a, b);
-    case Alu::kAdd: return a + b;
-    case Alu::kSub: return a - b;
+    case Alu::kMax:
+      return std::max(a, b);
+    case Alu::kMin:
+      return std::min(a, b);
+    case Alu::kAdd:
+      return a + b;
+    case Alu::kSub:
+      return a - b;
   }
   return a;
 }
@@ -98,7 +102,8 @@ class Dpu {
         continue;
       }
       const uint32_t pitch = (task_.width + task_.line_notch_atoms) * rknpu::kAtomBytes;
-      for (uint32_t h = 0; h < task_.height; ++h) result_.runs.push_back({base + h * pitch, offset + h * line_bytes, line_bytes});
+      for (uint32_t h = 0; h < task_.height; ++h)
+        result_.runs.push_back({base + h * pitch, offset + h * line_bytes, line_bytes});
     }
   }
 
@@ -136,7 +141,8 @@ class Dpu {
     const uint32_t atom = rknpu::kAtomBytes / ew.operand_bytes;
     const size_t index = (static_cast<size_t>(channel / atom) * positions_ + position) * atom + channel % atom;
     if constexpr (std::is_same_v<T, float>) {
-      return ew.operand_bytes == 4 ? load<float>(operands_.elementwise, index) : half_to_float(load<uint16_t>(operands_.elementwise, index));
+      return ew.operand_bytes == 4 ? load<float>(operands_.elementwise, index)
+                                   : half_to_float(load<uint16_t>(operands_.elementwise, index));
     } else {
       const int64_t raw = load<int8_t>(operands_.elementwise, index);
       return narrow(shift_half_even((raw + ew.offset) * ew.scale, ew.shift));
@@ -163,7 +169,9 @@ class Dpu {
     // 32 bits times 16.
     const int64_t scaled = value * task_.out_scale;
     if (task_.out == Precision::kInt8) {
-      put(position, channel, static_cast<int8_t>(std::clamp<int64_t>(shift_half_even(scaled, task_.out_shift) + task_.out_offset, -128, 127)));
+      put(position, channel,
+          static_cast<int8_t>(
+              std::clamp<int64_t>(shift_half_even(scaled, task_.out_shift) + task_.out_offset, -128, 127)));
     } else {
       put(position, channel, static_cast<int32_t>(narrow((scaled >> task_.out_shift) + task_.out_offset)));
     }
@@ -188,7 +196,8 @@ int64_t shift_half_even(int64_t value, uint32_t shift) {
 }
 
 Accumulators widen_source(const DpuTask& task, std::span<const std::byte> source) {
-  Accumulators result{.positions = task.width * task.height, .channels = task.channels, .floating = task.in == Precision::kFp16};
+  Accumulators result{
+      .positions = task.width * task.height, .channels = task.channels, .floating = task.in == Precision::kFp16};
   const size_t size = static_cast<size_t>(result.positions) * result.channels;
   const uint32_t atom = rknpu::atom_channels(task.in);
   if (result.floating) {
@@ -210,6 +219,8 @@ Accumulators widen_source(const DpuTask& task, std::span<const std::byte> source
   return result;
 }
 
-Surfaces run_dpu(const DpuTask& task, const Accumulators& input, const DpuOperands& operands) { return Dpu(task, input, operands).run(); }
+Surfaces run_dpu(const DpuTask& task, const Accumulators& input, const DpuOperands& operands) {
+  return Dpu(task, input, operands).run();
+}
 
 }  // namespace npud::rk3588

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The DPU: accumulators (or a cube from memory) through BS, BN, EW and the output converter into surfaces. Pure arithmetic on buffers.
-// Order of the stages and their formulas: NVDLA's single data processor, of which this is a descendant; converter formulas as public
-// drivers program them (Mesa rkt_regcmd.c, rockchip-npu-notes out-cvt-converter.md).
+// The DPU: accumulators (or a cube from memory) through BS, BN, EW and the output converter into surfaces. Pure
+// arithmetic on buffers. Order of the stages and their formulas: NVDLA's single data processor, of which this is a
+// descendant; converter formulas as public drivers program them (Mesa rkt_regcmd.c, rockchip-npu-notes
+// out-cvt-converter.md).
 #pragma once
 
 #include <cstddef>

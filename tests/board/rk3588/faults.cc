@@ -8,8 +8,9 @@ namespace npud::rk3588 {
 namespace {
 
 constexpr std::string_view kNames[] = {
-    "none",          "dispatch-drop",     "stall", "irq-late",       "irq-lost", "irq-spurious", "irq-early",
-    "mmu-no-readback", "dead-until-reset", "dead",  "unmapped-hangs", "wrong-bit",
+    "none",           "dispatch-drop", "stall",           "irq-late",         "irq-lost",
+    "irq-spurious",   "irq-early",     "mmu-no-readback", "dead-until-reset", "dead",
+    "unmapped-hangs", "wrong-bit",
 };
 static_assert(std::size(kNames) == VBOARD_FAULT_WRONG_BIT + 1);
 
@@ -62,7 +63,8 @@ void Faults::reset() {
   strikes_ = 0;
 }
 
-std::optional<uint32_t> Faults::strike(vboard_fault kind, uint32_t core, const std::function<bool(uint32_t arg)>& applies) {
+std::optional<uint32_t> Faults::strike(vboard_fault kind, uint32_t core,
+                                       const std::function<bool(uint32_t arg)>& applies) {
   std::lock_guard lock(mutex_);
   for (auto fault = armed_.begin(); fault != armed_.end(); ++fault) {
     if (!matches(*fault, kind, core) || (applies && !applies(fault->arg))) continue;

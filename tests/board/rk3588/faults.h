@@ -34,8 +34,10 @@ class Faults {
   uint64_t strikes() const;
   void reset();  // also the number of strikes
 
-  // Takes one strike of a fault of this kind at `core` for which `applies` (may be empty) is true; returns its argument.
-  std::optional<uint32_t> strike(vboard_fault kind, uint32_t core, const std::function<bool(uint32_t arg)>& applies = {});
+  // Takes one strike of a fault of this kind at `core` for which `applies` (may be empty) is true; returns its
+  // argument.
+  std::optional<uint32_t> strike(vboard_fault kind, uint32_t core,
+                                 const std::function<bool(uint32_t arg)>& applies = {});
   // The same without taking it.
   bool waits(vboard_fault kind, uint32_t core) const;
 

@@ -26,7 +26,9 @@ constexpr uint32_t kVectors = kTileColumns / kLanes;
 }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2,fma")]] void loop_avx2(const float* a, const float* b, uint32_t depth, float* tile) { loop(a, b, depth, tile); }
+[[gnu::target("avx2,fma")]] void loop_avx2(const float* a, const float* b, uint32_t depth, float* tile) {
+  loop(a, b, depth, tile);
+}
 #endif
 void loop_plain(const float* a, const float* b, uint32_t depth, float* tile) { loop(a, b, depth, tile); }
 

@@ -55,14 +55,21 @@ uint32_t MmuBank::read(uint32_t offset) {
       if (dte_addr_ == kDteDummy && wiring_.faults->strike(VBOARD_FAULT_MMU_NO_READBACK, wiring_.bank)) return 0;
       return dte_addr_;
     case kStatus:
-      return (paging_ ? kStatusPaging : 0) | (fault_active_ ? kStatusFault : kStatusReplayEmpty) | (stall_ ? kStatusStall : 0) |
-             (fault_active_ || wiring_.core_is_live() ? 0 : kStatusIdle) | (fault_is_write_ ? kStatusFaultIsWrite : 0);
-    case kPageFaultAddr: return fault_addr_;
-    case kIntRawstat: return int_raw_;
-    case kIntMask: return int_mask_;
-    case kIntStatus: return int_raw_ & int_mask_;
-    case kAutoGating: return auto_gating_;
-    default: return 0;
+      return (paging_ ? kStatusPaging : 0) | (fault_active_ ? kStatusFault : kStatusReplayEmpty) |
+             (stall_ ? kStatusStall : 0) | (fault_active_ || wiring_.core_is_live() ? 0 : kStatusIdle) |
+             (fault_is_write_ ? kStatusFaultIsWrite : 0);
+    case kPageFaultAddr:
+      return fault_addr_;
+    case kIntRawstat:
+      return int_raw_;
+    case kIntMask:
+      return int_mask_;
+    case kIntStatus:
+      return int_raw_ & int_mask_;
+    case kAutoGating:
+      return auto_gating_;
+    default:
+      return 0;
   }
 }
 
@@ -71,11 +78,14 @@ void MmuBank::write(uint32_t offset, uint32_t value) {
   switch (offset) {
     case kDteAddr:
       if (paging_ && !stall_ && !fault_active_ && wiring_.core_is_live()) {
-        wiring_.driver_fault(std::format("bank {}: the page table was exchanged under a running job without a stall", wiring_.bank));
+        wiring_.driver_fault(
+            std::format("bank {}: the page table was exchanged under a running job without a stall", wiring_.bank));
       }
       dte_addr_ = value;
       break;
-    case kCommand: command(value); break;
+    case kCommand:
+      command(value);
+      break;
     case kZapOneLine:
       page_lines_.erase(value / (kPage * kLineEntries));
       directory_lines_.erase((value >> 22) / kLineEntries);
@@ -88,8 +98,11 @@ void MmuBank::write(uint32_t offset, uint32_t value) {
       int_mask_ = value & (kIrqPageFault | kIrqBusError);
       update_interrupt();
       break;
-    case kAutoGating: auto_gating_ = value; break;
-    default: break;
+    case kAutoGating:
+      auto_gating_ = value;
+      break;
+    default:
+      break;
   }
   lock.unlock();
   wiring_.wake();
@@ -97,7 +110,9 @@ void MmuBank::write(uint32_t offset, uint32_t value) {
 
 void MmuBank::command(uint32_t value) {
   switch (value) {
-    case kEnablePaging: paging_ = true; break;
+    case kEnablePaging:
+      paging_ = true;
+      break;
     case kDisablePaging:
       if (paging_ && !stall_ && wiring_.core_is_live()) {
         wiring_.driver_fault(std::format("bank {}: paging was switched off under a running job", wiring_.bank));
@@ -108,7 +123,9 @@ void MmuBank::command(uint32_t value) {
       // Linux: "Stall can only be enabled if paging is enabled".
       if (paging_ && !(fault_active_ && wiring_.options->stall_in_fault_fails)) stall_ = true;
       break;
-    case kDisableStall: stall_ = false; break;
+    case kDisableStall:
+      stall_ = false;
+      break;
     case kZapCache:
       page_lines_.clear();
       directory_lines_.clear();
@@ -117,8 +134,12 @@ void MmuBank::command(uint32_t value) {
       if (fault_active_ && !wiring_.options->fault_retries) dropped_page_ = fault_addr_ / kPage;
       fault_active_ = false;
       break;
-    case kForceReset: force_reset(); break;
-    default: wiring_.driver_fault(std::format("bank {}: MMU command {} does not exist", wiring_.bank, value)); break;
+    case kForceReset:
+      force_reset();
+      break;
+    default:
+      wiring_.driver_fault(std::format("bank {}: MMU command {} does not exist", wiring_.bank, value));
+      break;
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One MMU bank: the registers that Linux' rockchip-iommu drives, a walker of its two-level tables (version 2 entries, RK3568 and
-// later), and a TLB that really caches, so that a missing zap shows. Thread-safe: the core's worker translates while registers are
-// written; a command has taken effect on all accesses when its write returns.
+// One MMU bank: the registers that Linux' rockchip-iommu drives, a walker of its two-level tables (version 2 entries,
+// RK3568 and later), and a TLB that really caches, so that a missing zap shows. Thread-safe: the core's worker
+// translates while registers are written; a command has taken effect on all accesses when its write returns.
 #pragma once
 
 #include <array>
@@ -30,7 +30,8 @@ enum class Access {
   kAborted,   // the core was reset meanwhile
 };
 
-// The core's side of an access: which run of the core it belongs to. It is aborted as soon as `current` differs from `mine`.
+// The core's side of an access: which run of the core it belongs to. It is aborted as soon as `current` differs from
+// `mine`.
 struct RunToken {
   const std::atomic<uint64_t>* current = nullptr;
   uint64_t mine = 0;
@@ -45,10 +46,10 @@ class MmuBank {
     const Options* options = nullptr;
     Dma* dma = nullptr;
     Faults* faults = nullptr;
-    Counters* counters = nullptr;                // of the core
+    Counters* counters = nullptr;  // of the core
     std::function<void(bool level)> interrupt;
-    std::function<void()> wake;                  // the core may go on
-    std::function<bool()> core_is_live;          // a job is under way
+    std::function<void()> wake;          // the core may go on
+    std::function<bool()> core_is_live;  // a job is under way
     std::function<void(std::string_view)> driver_fault;
   };
 
@@ -60,8 +61,8 @@ class MmuBank {
   // Returns when no access that began before is still under way.
   void barrier();
 
-  // Copies between memory at device address `address` and the span, page by page. `done` counts the bytes of this span that were
-  // copied, before the call and after it, so that a call can be repeated.
+  // Copies between memory at device address `address` and the span, page by page. `done` counts the bytes of this span
+  // that were copied, before the call and after it, so that a call can be repeated.
   Access read_memory(uint32_t address, std::span<std::byte> to, size_t& done, const RunToken& token);
   Access write_memory(uint32_t address, std::span<const std::byte> from, size_t& done, const RunToken& token);
 

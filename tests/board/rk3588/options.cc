@@ -11,7 +11,7 @@ struct Switch {
   std::string_view key;
   std::string_view harsh;  // the default, true
   std::string_view kind;
-  bool Options::*member;
+  bool Options::* member;
   std::string_view text;
 };
 
@@ -19,18 +19,21 @@ constexpr Switch kSwitches[] = {
     {"short-height", "wrong", "ok", &Options::short_height_wrong,
      "direct 1x1 tasks of fewer than 4 feature rows compute garbage (rockchip-npu-notes) or not (mtx512, ork-driver)"},
     {"chained-int", "accumulate", "clear", &Options::chained_int_accumulates,
-     "integer tasks after the first of a job add to the accumulators of the one before (rockchip-npu-notes) or not (ork-driver)"},
+     "integer tasks after the first of a job add to the accumulators of the one before (rockchip-npu-notes) or not "
+     "(ork-driver)"},
     {"int8-slack", "needed", "exact", &Options::int8_slack_needed,
      "int8 features that nearly fill their last CBUF bank lose their last rows (rockchip-npu-notes) or not (mtx512)"},
     {"fp16-k128", "refuse", "ok", &Options::fp16_k128_refused, "fp16 GEMMs with K = 128 fail or not"},
-    {"cbuf", "strict", "off", &Options::cbuf_strict, "features must fit the CBUF banks they are given, or are streamed"},
+    {"cbuf", "strict", "off", &Options::cbuf_strict,
+     "features must fit the CBUF banks they are given, or are streamed"},
     {"tlb", "lines", "pages", &Options::tlb_lines,
      "the TLB keeps lines of 16 entries, invalid ones too (what Linux' rockchip-iommu zaps for), or valid pages only"},
     {"fault-done", "retry", "drop", &Options::fault_retries,
      "after PAGE_FAULT_DONE the access is tried again, or dropped (reads give 0)"},
     {"stall-in-fault", "fails", "works", &Options::stall_in_fault_fails,
      "a stall asked for while a page fault is active never becomes active, or does"},
-    {"reset-mmu", "clears", "keeps", &Options::reset_clears_mmu, "srst_h of a core clears its MMU banks, or leaves them"},
+    {"reset-mmu", "clears", "keeps", &Options::reset_clears_mmu,
+     "srst_h of a core clears its MMU banks, or leaves them"},
 };
 
 std::expected<uint32_t, std::string> number(std::string_view key, std::string_view text, uint32_t most) {
@@ -61,7 +64,8 @@ std::expected<void, std::string> Options::set(std::string_view assignment) {
     return {};
   }
   uint32_t* target = key == "power" ? &power_on_mask : key == "clock-khz" ? &clock_khz : nullptr;
-  if (target == nullptr) return std::unexpected(std::format("there is no option \"{}\"; these exist:\n{}", key, options_help()));
+  if (target == nullptr)
+    return std::unexpected(std::format("there is no option \"{}\"; these exist:\n{}", key, options_help()));
   const auto parsed = number(key, value, key == "power" ? 7 : 10'000'000);
   if (!parsed) return std::unexpected(parsed.error());
   *target = *parsed;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switches of the virtual board. Where public reports about the silicon disagree, each report is a value of a switch and the harsher
-// one is the default, so that what runs here does not depend on the kinder being true. Texts are in options.cc.
+// Switches of the virtual board. Where public reports about the silicon disagree, each report is a value of a switch
+// and the harsher one is the default, so that what runs here does not depend on the kinder being true. Texts are in
+// options.cc.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@
 namespace npud::rk3588 {
 
 struct Options {
-  bool short_height_wrong = true;      // "short-height=wrong|ok"
-  bool chained_int_accumulates = true; // "chained-int=accumulate|clear"
-  bool int8_slack_needed = true;       // "int8-slack=needed|exact"
-  bool fp16_k128_refused = true;       // "fp16-k128=refuse|ok"
-  bool cbuf_strict = true;             // "cbuf=strict|off"
-  bool tlb_lines = true;               // "tlb=lines|pages"
-  bool fault_retries = true;           // "fault-done=retry|drop"
-  bool stall_in_fault_fails = true;    // "stall-in-fault=fails|works"
-  bool reset_clears_mmu = true;        // "reset-mmu=clears|keeps"
-  uint32_t power_on_mask = 7;          // "power=MASK": power domains and clocks that run at the start
-  uint32_t clock_khz = 1000000;        // "clock-khz=N"
+  bool short_height_wrong = true;       // "short-height=wrong|ok"
+  bool chained_int_accumulates = true;  // "chained-int=accumulate|clear"
+  bool int8_slack_needed = true;        // "int8-slack=needed|exact"
+  bool fp16_k128_refused = true;        // "fp16-k128=refuse|ok"
+  bool cbuf_strict = true;              // "cbuf=strict|off"
+  bool tlb_lines = true;                // "tlb=lines|pages"
+  bool fault_retries = true;            // "fault-done=retry|drop"
+  bool stall_in_fault_fails = true;     // "stall-in-fault=fails|works"
+  bool reset_clears_mmu = true;         // "reset-mmu=clears|keeps"
+  uint32_t power_on_mask = 7;           // "power=MASK": power domains and clocks that run at the start
+  uint32_t clock_khz = 1000000;         // "clock-khz=N"
 
   // Applies one "key=value". The error says what would have been right.
   std::expected<void, std::string> set(std::string_view assignment);
