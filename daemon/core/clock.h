@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time is handed in: nothing in core asks the system for it, so that a simulation drives the same code to the microsecond.
+// Time is handed in: nothing in core asks the system for it, so that a simulation drives the same code to the
+// microsecond.
 #pragma once
 
 #include <chrono>
@@ -17,9 +18,7 @@ struct TimePoint {
   constexpr auto operator<=>(const TimePoint&) const = default;
 };
 
-constexpr TimePoint operator+(TimePoint t, Duration d) {
-  return t.is_never() ? t : TimePoint{t.since_origin + d};
-}
+constexpr TimePoint operator+(TimePoint t, Duration d) { return t.is_never() ? t : TimePoint{t.since_origin + d}; }
 constexpr Duration operator-(TimePoint a, TimePoint b) { return a.since_origin - b.since_origin; }
 
 class Clock {

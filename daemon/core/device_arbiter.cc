@@ -28,9 +28,9 @@ struct Waiter {
   std::condition_variable_any changed;
 
   State state = State::waiting;
-  Error error;                       // failed
-  std::uint32_t core = 0;            // granted
-  bool bring_in = false;             // granted: evict these first, then make the program resident
+  Error error;             // failed
+  std::uint32_t core = 0;  // granted
+  bool bring_in = false;   // granted: evict these first, then make the program resident
   std::vector<ProgramKey> victims;
   TimePoint granted_at;
 };
@@ -40,8 +40,8 @@ struct Known {
   std::weak_ptr<Program> identity;   // tells a new program at an old address
   std::string name;
   Duration mean_run{0};
-  std::uint32_t users = 0;           // submits that are inside
-  bool forgotten = false;            // nothing new starts
+  std::uint32_t users = 0;  // submits that are inside
+  bool forgotten = false;   // nothing new starts
 };
 
 struct TenantAccount {
@@ -70,14 +70,14 @@ struct DeviceArbiter::Impl {
   const TenantTable& tenants;
   EventBus& events;
 
-  mutable std::mutex mutex;  // everything below
+  mutable std::mutex mutex;             // everything below
   std::condition_variable_any changed;  // a program's state, a core, the drain
   FairQueue queue;
   Residency residency;
   std::unordered_map<Program*, ProgramKey> keys;
   std::map<ProgramKey, Known> known;
   std::map<JobId, Waiter*> waiters;
-  std::vector<Waiter*> core_busy;    // by core, null: free
+  std::vector<Waiter*> core_busy;  // by core, null: free
   std::map<TenantId, TenantAccount> accounts;
   JobId next_id = 1;
   ProgramKey next_key = 1;
@@ -86,7 +86,8 @@ struct DeviceArbiter::Impl {
   std::uint64_t jobs_done = 0, jobs_failed = 0, brought_in = 0, evicted = 0;
   Duration busy{0}, switching{0};
 
-  // --- with the lock held ---------------------------------------------------------------------------------------------------
+  // --- with the lock held
+  // ---------------------------------------------------------------------------------------------------
 
   std::uint32_t cores_busy() const {
     return static_cast<std::uint32_t>(std::ranges::count_if(core_busy, [](const Waiter* w) { return w != nullptr; }));
@@ -94,7 +95,9 @@ struct DeviceArbiter::Impl {
 
   void set_waiting(ProgramKey key) { residency.set_waiting(key, queue.waiting_for(key)); }
 
-  Error dead_error() const { return Error{ErrorCode::unavailable, std::format("device '{}' is dead: {}", settings.device, *dead), {}, {}, {}}; }
+  Error dead_error() const {
+    return Error{ErrorCode::unavailable, std::format("device '{}' is dead: {}", settings.device, *dead), {}, {}, {}};
+  }
 
   void fail_waiter(Waiter& waiter, Error error) {
     waiter.state = Waiter::State::failed;
@@ -107,7 +110,9 @@ struct DeviceArbiter::Impl {
     return Error{ErrorCode::deadline_exceeded,
                  std::format("its time was over after {} ms of waiting for device '{}'; give it more time or send less",
                              (now - waiter.arrived).count() / 1000, settings.device),
-                 {}, {}, {}};
+                 {},
+                 {},
+                 {}};
   }
 
   // Removes a job that waits; false: it doesn't any more.
@@ -157,7 +162,8 @@ struct DeviceArbiter::Impl {
   }
 
   // A submit is inside until leave(). 0: the program is being forgotten.
-  ProgramKey enter(const std::shared_ptr<Program>& program, std::string name, Footprint footprint, bool pinned, Duration bring_back) {
+  ProgramKey enter(const std::shared_ptr<Program>& program, std::string name, Footprint footprint, bool pinned,
+                   Duration bring_back) {
     auto at = keys.find(program.get());
     if (at != keys.end() && known.at(at->second).identity.expired()) {
       erase(at->second, program.get());
@@ -190,7 +196,8 @@ struct DeviceArbiter::Impl {
 
   void drop_if_unused(ProgramKey key) {
     Known& entry = known.at(key);
-    if (entry.users == 0 && residency.entry(key).state == ResidencyState::cold) dropped.push_back(std::move(entry.program));
+    if (entry.users == 0 && residency.entry(key).state == ResidencyState::cold)
+      dropped.push_back(std::move(entry.program));
   }
 
   void erase(ProgramKey key, Program* address) {
@@ -200,7 +207,8 @@ struct DeviceArbiter::Impl {
     keys.erase(address);
   }
 
-  std::vector<std::shared_ptr<Program>> dropped;  // let go once the lock is released: their destructors are the engine's
+  std::vector<std::shared_ptr<Program>>
+      dropped;  // let go once the lock is released: their destructors are the engine's
 
   Event event(EventKind kind, ProgramKey key) const {
     Event e;
@@ -211,7 +219,8 @@ struct DeviceArbiter::Impl {
     return e;
   }
 
-  // --- with the lock held on entry and on return, released meanwhile ------------------------------------------------------------
+  // --- with the lock held on entry and on return, released meanwhile
+  // ------------------------------------------------------------
 
   // The program is in state leaving.
   void evict(std::unique_lock<std::mutex>& lock, ProgramKey key) {
@@ -247,8 +256,8 @@ struct DeviceArbiter::Impl {
     }
   }
 
-  // Evicts what has to leave and makes the waiter's program resident. On failure it is cold again. False: it takes more than it said and than
-  // there is room for, and has left again.
+  // Evicts what has to leave and makes the waiter's program resident. On failure it is cold again. False: it takes more
+  // than it said and than there is room for, and has left again.
   Result<bool> bring_in(std::unique_lock<std::mutex>& lock, Waiter& waiter, JobReport& report) {
     const TimePoint from = clock.now();
     for (const ProgramKey victim : waiter.victims) {
@@ -312,7 +321,11 @@ struct DeviceArbiter::Impl {
 
   std::optional<Error> over(const Waiter& waiter, TimePoint now) const {
     if (waiter.job.cancelled.stop_requested()) {
-      return Error{ErrorCode::cancelled, std::format("the job was cancelled before it ran on device '{}'", settings.device), {}, {}, {}};
+      return Error{ErrorCode::cancelled,
+                   std::format("the job was cancelled before it ran on device '{}'", settings.device),
+                   {},
+                   {},
+                   {}};
     }
     if (waiter.job.deadline <= now) return deadline_error(waiter, now);
     return std::nullopt;
@@ -326,7 +339,9 @@ struct DeviceArbiter::Impl {
         schedule();  // room may have been kept for it
         return;
       }
-      const Duration left = waiter.job.deadline.is_never() ? longest_wait : std::clamp(waiter.job.deadline - now, Duration{1}, longest_wait);
+      const Duration left = waiter.job.deadline.is_never()
+                                ? longest_wait
+                                : std::clamp(waiter.job.deadline - now, Duration{1}, longest_wait);
       waiter.changed.wait_for(lock, waiter.job.cancelled, left, [&] { return waiter.state != Waiter::State::waiting; });
     }
   }
@@ -344,19 +359,24 @@ struct DeviceArbiter::Impl {
     for (int attempt = 1;; ++attempt) {
       if (auto fits = residency.can_ever_fit(waiter.key); !fits) {
         Error error = fits.error();
-        error.message = std::format("program '{}' doesn't fit on device '{}': {}", known.at(waiter.key).name, settings.device, error.message);
+        error.message = std::format("program '{}' doesn't fit on device '{}': {}", known.at(waiter.key).name,
+                                    settings.device, error.message);
         return std::unexpected(std::move(error));
       }
       if (attempt > max_bring_in_attempts) {
-        return fail(ErrorCode::resource_exhausted,
-                    std::format("program '{}' took more of device '{}' than it said {} times in a row; try again when less is resident",
-                                known.at(waiter.key).name, settings.device, max_bring_in_attempts));
+        return fail(
+            ErrorCode::resource_exhausted,
+            std::format(
+                "program '{}' took more of device '{}' than it said {} times in a row; try again when less is resident",
+                known.at(waiter.key).name, settings.device, max_bring_in_attempts));
       }
       if (dead) return std::unexpected(dead_error());
       waiter.state = Waiter::State::waiting;
       waiters.emplace(waiter.id, &waiter);
       const Duration estimate = waiter.job.estimate.count() > 0 ? waiter.job.estimate : known.at(waiter.key).mean_run;
-      queue.push({waiter.id, waiter.job.tenant, weight, waiter.job.priority_class, waiter.key, estimate, waiter.job.deadline}, clock.now());
+      queue.push(
+          {waiter.id, waiter.job.tenant, weight, waiter.job.priority_class, waiter.key, estimate, waiter.job.deadline},
+          clock.now());
       set_waiting(waiter.key);
       schedule();
       wait(lock, waiter);
@@ -413,7 +433,8 @@ struct DeviceArbiter::Impl {
 
   // Only what is the device's or the program's fault: not a cancelled, late or wrong request.
   void publish_fault(std::unique_lock<std::mutex>& lock, const Waiter& waiter, const Error& error) {
-    if (error.code != ErrorCode::internal && error.code != ErrorCode::data_loss && error.code != ErrorCode::unavailable) return;
+    if (error.code != ErrorCode::internal && error.code != ErrorCode::data_loss && error.code != ErrorCode::unavailable)
+      return;
     Event e = event(EventKind::fault, waiter.key);
     e.tenant = waiter.job.tenant;
     e.message = std::format("A job of program '{}' failed on device '{}': {}", e.program, e.device, error.message);
@@ -436,7 +457,8 @@ const std::string& DeviceArbiter::device() const { return impl_->settings.device
 
 Result<JobReport> DeviceArbiter::submit_and_wait(Job job) {
   Impl& impl = *impl_;
-  if (job.program == nullptr || !job.run) return fail(ErrorCode::internal, "a job was handed over without a program or without work");
+  if (job.program == nullptr || !job.run)
+    return fail(ErrorCode::internal, "a job was handed over without a program or without work");
   // The engine's code, hence before the lock.
   std::shared_ptr<Program> program = job.program;
   std::string name = program->name();
@@ -474,7 +496,10 @@ void DeviceArbiter::forget(Program& program) {
   for (Waiter* waiter : waiting) {
     if (impl.withdraw(*waiter)) {
       impl.fail_waiter(*waiter, Error{ErrorCode::failed_precondition,
-                                      std::format("program '{}' is being unloaded", impl.known.at(key).name), {}, {}, {}});
+                                      std::format("program '{}' is being unloaded", impl.known.at(key).name),
+                                      {},
+                                      {},
+                                      {}});
     }
   }
   // Another forget() of the same program may be at it; whoever comes second finds it gone.
@@ -502,8 +527,9 @@ Result<> DeviceArbiter::drain(TimePoint until) {
     while (impl.cores_busy() != 0) {
       const TimePoint now = impl.clock.now();
       if (until <= now) {
-        return fail(ErrorCode::deadline_exceeded, std::format("{} jobs still run on device '{}'; it takes no new ones, ask again or resume it",
-                                                              impl.cores_busy(), impl.settings.device));
+        return fail(ErrorCode::deadline_exceeded,
+                    std::format("{} jobs still run on device '{}'; it takes no new ones, ask again or resume it",
+                                impl.cores_busy(), impl.settings.device));
       }
       impl.changed.wait_for(lock, until.is_never() ? longest_wait : std::min(until - now, longest_wait));
     }
@@ -534,7 +560,8 @@ Result<std::uint32_t> DeviceArbiter::reset(std::move_only_function<Result<>()> r
   Impl& impl = *impl_;
   std::unique_lock lock(impl.mutex);
   if (!impl.draining || impl.cores_busy() != 0) {
-    return fail(ErrorCode::failed_precondition, std::format("device '{}' isn't drained; drain it first", impl.settings.device));
+    return fail(ErrorCode::failed_precondition,
+                std::format("device '{}' isn't drained; drain it first", impl.settings.device));
   }
   const std::uint64_t before = impl.evicted;
   impl.evict_idle(lock);
@@ -628,10 +655,12 @@ ArbiterSnapshot DeviceArbiter::snapshot() const {
   for (std::uint32_t core = 0; core < impl.core_busy.size(); ++core) {
     const Waiter* waiter = impl.core_busy[core];
     if (waiter == nullptr) continue;
-    snapshot.running.push_back({core, impl.known.at(waiter->key).name, waiter->job.tenant, waiter->job.priority_class, now - waiter->granted_at});
+    snapshot.running.push_back({core, impl.known.at(waiter->key).name, waiter->job.tenant, waiter->job.priority_class,
+                                now - waiter->granted_at});
   }
   for (const auto& [id, waiter] : impl.waiters) {
-    snapshot.waiting.push_back({impl.known.at(waiter->key).name, waiter->job.tenant, waiter->job.priority_class, now - waiter->arrived});
+    snapshot.waiting.push_back(
+        {impl.known.at(waiter->key).name, waiter->job.tenant, waiter->job.priority_class, now - waiter->arrived});
   }
   return snapshot;
 }

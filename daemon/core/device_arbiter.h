@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Arbiter that runs: threads wait in it for their turn on one device. All decisions are FairQueue's (who is next) and
-// Residency's (what leaves); this adds the lock, the waiting and the calls to programs.
+// The Arbiter that runs: threads wait in it for their turn on one device. All decisions are FairQueue's (who is next)
+// and Residency's (what leaves); this adds the lock, the waiting and the calls to programs.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@
 namespace npud {
 
 struct DeviceArbiterSettings {
-  std::string device;                 // its name: "host", "rknpu0"
-  std::uint32_t cores = 1;            // jobs that run at once
-  std::uint32_t slots = 4;            // programs resident at once
-  std::uint64_t aperture_bytes = 0;   // of resident programs together; 0: no limit
+  std::string device;                // its name: "host", "rknpu0"
+  std::uint32_t cores = 1;           // jobs that run at once
+  std::uint32_t slots = 4;           // programs resident at once
+  std::uint64_t aperture_bytes = 0;  // of resident programs together; 0: no limit
   FairQueueSettings fairness;
 };
 
@@ -34,13 +34,13 @@ struct ProgramSnapshot {
   bool pinned = false;
   std::uint32_t running = 0, waiting = 0;  // jobs
   std::uint64_t runs = 0, brought_in = 0, evicted = 0;
-  Duration bring_back{0};                  // measured, or estimated
-  Duration idle{0};                        // since its last use
+  Duration bring_back{0};  // measured, or estimated
+  Duration idle{0};        // since its last use
 };
 struct ArbiterTenantSnapshot {
   TenantId tenant;
   std::uint64_t jobs = 0;
-  Duration charged{0};                     // core time, with the switches made for it
+  Duration charged{0};  // core time, with the switches made for it
   Duration waited{0};
 };
 struct RunningJobSnapshot {
@@ -63,9 +63,9 @@ struct ArbiterSnapshot {
   bool draining = false, dead = false;
   std::string dead_reason;
   std::uint64_t jobs_done = 0, jobs_failed = 0, brought_in = 0, evicted = 0;
-  Duration busy{0};                        // in jobs, all cores
-  Duration switching{0};                   // bringing in and evicting
-  Duration switch_cost{0};                 // smoothed, of one bring-in with its evictions
+  Duration busy{0};                           // in jobs, all cores
+  Duration switching{0};                      // bringing in and evicting
+  Duration switch_cost{0};                    // smoothed, of one bring-in with its evictions
   std::uint64_t upload_bytes_per_second = 0;  // smoothed; 0: nothing measured yet
   Duration fairness_slack{0};
   std::vector<ProgramSnapshot> programs;
@@ -74,9 +74,10 @@ struct ArbiterSnapshot {
   std::vector<WaitingJobSnapshot> waiting;
 };
 
-// Thread-safe. submit_and_wait() runs the job on the caller's thread, at most `cores` at once; programs are brought in and evicted by the
-// thread whose job needs it. A resident program is kept alive (shared_ptr) until it is evicted or forgotten, so forget() is its owner's
-// duty, not its destructor's. Destroy it when no thread is in it; what is resident is evicted then.
+// Thread-safe. submit_and_wait() runs the job on the caller's thread, at most `cores` at once; programs are brought in
+// and evicted by the thread whose job needs it. A resident program is kept alive (shared_ptr) until it is evicted or
+// forgotten, so forget() is its owner's duty, not its destructor's. Destroy it when no thread is in it; what is
+// resident is evicted then.
 class DeviceArbiter final : public Arbiter {
  public:
   DeviceArbiter(DeviceArbiterSettings settings, Clock& clock, const TenantTable& tenants, EventBus& events);
@@ -86,16 +87,17 @@ class DeviceArbiter final : public Arbiter {
   Result<JobReport> submit_and_wait(Job job) override;
   void forget(Program& program) override;
 
-  // Starts nothing new (jobs wait on) until resume(); returns when nothing runs. deadline_exceeded: something still does, the drain stays in
-  // force.
+  // Starts nothing new (jobs wait on) until resume(); returns when nothing runs. deadline_exceeded: something still
+  // does, the drain stays in force.
   Result<> drain(TimePoint until);
   void resume();
 
-  // Drained only (failed_precondition otherwise): evicts everything, calls `reset` without any lock, returns how many left. A failed reset
-  // leaves the device dead.
+  // Drained only (failed_precondition otherwise): evicts everything, calls `reset` without any lock, returns how many
+  // left. A failed reset leaves the device dead.
   Result<std::uint32_t> reset(std::move_only_function<Result<>()> reset);
 
-  // A dead device fails waiting and coming jobs with `unavailable` and this reason; resident programs are evicted as their jobs end.
+  // A dead device fails waiting and coming jobs with `unavailable` and this reason; resident programs are evicted as
+  // their jobs end.
   void set_dead(std::string reason);
   void set_alive();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can go wrong, as a value. Every function of npud that can fail returns Result<T>; exceptions live only at the borders of
-// libraries that throw.
+// What can go wrong, as a value. Every function of npud that can fail returns Result<T>; exceptions live only at the
+// borders of libraries that throw.
 #pragma once
 
 #include <chrono>

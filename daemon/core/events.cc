@@ -9,17 +9,28 @@ namespace npud {
 
 const char* event_kind_name(EventKind kind) {
   switch (kind) {
-    case EventKind::loaded: return "loaded";
-    case EventKind::unloaded: return "unloaded";
-    case EventKind::load_failed: return "load_failed";
-    case EventKind::evicted: return "evicted";
-    case EventKind::brought_in: return "brought_in";
-    case EventKind::device_health: return "device_health";
-    case EventKind::tenant_throttled: return "tenant_throttled";
-    case EventKind::fault: return "fault";
-    case EventKind::drained: return "drained";
-    case EventKind::resumed: return "resumed";
-    case EventKind::missed: return "missed";
+    case EventKind::loaded:
+      return "loaded";
+    case EventKind::unloaded:
+      return "unloaded";
+    case EventKind::load_failed:
+      return "load_failed";
+    case EventKind::evicted:
+      return "evicted";
+    case EventKind::brought_in:
+      return "brought_in";
+    case EventKind::device_health:
+      return "device_health";
+    case EventKind::tenant_throttled:
+      return "tenant_throttled";
+    case EventKind::fault:
+      return "fault";
+    case EventKind::drained:
+      return "drained";
+    case EventKind::resumed:
+      return "resumed";
+    case EventKind::missed:
+      return "missed";
   }
   return "unknown";
 }

@@ -29,7 +29,7 @@ enum class EventKind : std::uint8_t {
   fault,             // a job failed for the device's sake
   drained,           // a device or a model takes no new work and nothing runs any more
   resumed,
-  missed,            // the reader was too slow for `count` events
+  missed,  // the reader was too slow for `count` events
 };
 
 [[nodiscard]] const char* event_kind_name(EventKind kind);
@@ -51,8 +51,8 @@ struct Event {
   TimePoint at;
 };
 
-// Thread-safe. Each subscription has a bounded queue of its own; when it is full the oldest events are dropped and the reader's
-// next event is `missed` with their number.
+// Thread-safe. Each subscription has a bounded queue of its own; when it is full the oldest events are dropped and the
+// reader's next event is `missed` with their number.
 class EventBus {
  public:
   class Subscription;
@@ -62,8 +62,8 @@ class EventBus {
 
   void publish(Event event);  // never blocks on a reader
 
-  // From now on. `on_ready` (may be empty) is called on the publisher's thread after an event was queued, with no lock of the bus
-  // held; it must not block and must not destroy the subscription. The bus must outlive its subscriptions.
+  // From now on. `on_ready` (may be empty) is called on the publisher's thread after an event was queued, with no lock
+  // of the bus held; it must not block and must not destroy the subscription. The bus must outlive its subscriptions.
   std::unique_ptr<Subscription> subscribe(std::function<void()> on_ready = {});
 
  private:

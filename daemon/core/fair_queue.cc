@@ -94,7 +94,9 @@ std::vector<JobId> FairQueue::expire(TimePoint now) {
   return expired;
 }
 
-TimePoint FairQueue::next_deadline() const { return deadlines_.empty() ? TimePoint::never() : deadlines_.begin()->first; }
+TimePoint FairQueue::next_deadline() const {
+  return deadlines_.empty() ? TimePoint::never() : deadlines_.begin()->first;
+}
 
 double FairQueue::budget_us(TimePoint now) const {
   const double full = settings_.realtime_share * us(settings_.realtime_window) * cores_;
@@ -113,8 +115,8 @@ bool FairQueue::of_age(const Tenant& tenant, TimePoint now) const {
   return now - std::max(jobs_.at(*flow.jobs.begin()).arrived, flow.last_taken) >= settings_.batch_age;
 }
 
-// The tenant's cheapest job that may go now, of its classes first … last. Once its oldest job was overtaken far enough that one is next; if it
-// can't run, only what is resident may go meanwhile.
+// The tenant's cheapest job that may go now, of its classes first … last. Once its oldest job was overtaken far enough
+// that one is next; if it can't run, only what is resident may go meanwhile.
 FairQueue::Contender FairQueue::contend(const Tenant& tenant, std::size_t first, std::size_t last, bool ready_only,
                                         const Place& place) const {
   Contender contender{tenant.tag[last], tenant.weight, {}, 0, false};

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is next on a device: start-time fair queueing of jobs over tenants, inside priority classes, aware of what a switch costs. A plain
-// state machine: no thread, no lock, no clock.
+// Who is next on a device: start-time fair queueing of jobs over tenants, inside priority classes, aware of what a
+// switch costs. A plain state machine: no thread, no lock, no clock.
 //
-// Order. Class realtime goes first while its budget (a share of the device's core time) lasts, then it competes as interactive; batch goes
-// last, but once a tenant's batch jobs were passed over for batch_age, one of them goes before class interactive. Inside a class each
-// tenant has a virtual time, which advances by cost ÷ weight with every job; the lowest is next. Cost is charged when a job starts
-// (estimate) and put right when it ends (measured). What a tenant uses in a class counts in the lower classes too, up to max_debt.
+// Order. Class realtime goes first while its budget (a share of the device's core time) lasts, then it competes as
+// interactive; batch goes last, but once a tenant's batch jobs were passed over for batch_age, one of them goes before
+// class interactive. Inside a class each tenant has a virtual time, which advances by cost ÷ weight with every job; the
+// lowest is next. Cost is charged when a job starts (estimate) and put right when it ends (measured). What a tenant
+// uses in a class counts in the lower classes too, up to max_debt.
 //
-// Switches. Among tenants that are no further ahead of the lowest than `slack` of core time of their own, and among a tenant's jobs as
-// long as its oldest was overtaken by no more than `slack`, the job whose program costs least to have resident (divided by the jobs that
-// wait for it) is taken. Hence, for tenants f and g that have jobs which could run in one class all the time, with L their dearest jobs,
+// Switches. Among tenants that are no further ahead of the lowest than `slack` of core time of their own, and among a
+// tenant's jobs as long as its oldest was overtaken by no more than `slack`, the job whose program costs least to have
+// resident (divided by the jobs that wait for it) is taken. Hence, for tenants f and g that have jobs which could run
+// in one class all the time, with L their dearest jobs,
 //     |work_f ÷ weight_f − work_g ÷ weight_g| ≤ (slack + L_f) ÷ weight_f + (slack + L_g) ÷ weight_g
-// where estimates are right. slack follows the device's measured switch cost, so that a device that switches for free is exactly fair.
+// where estimates are right. slack follows the device's measured switch cost, so that a device that switches for free
+// is exactly fair.
 //
-// A job whose program can't come, because what would have to leave is running, holds nobody up until it is `slack` behind; then it is named
-// in Choice::wait_for, and the caller keeps the room that comes free for it.
+// A job whose program can't come, because what would have to leave is running, holds nobody up until it is `slack`
+// behind; then it is named in Choice::wait_for, and the caller keeps the room that comes free for it.
 #pragma once
 
 #include <array>
@@ -38,7 +41,7 @@ struct FairQueueSettings {
   double realtime_share = 0.5;          // of all cores' time, 0 … 1; beyond it realtime is interactive
   Duration realtime_window{1'000'000};  // the budget can be saved up for so long
   Duration batch_age{2'000'000};
-  double slack_per_switch = 6.0;        // slack ÷ measured switch cost
+  double slack_per_switch = 6.0;  // slack ÷ measured switch cost
   Duration max_slack{500'000};
   Duration max_debt{2'000'000};
 };
@@ -63,8 +66,8 @@ struct Placement {
     barred,   // resident, but it shall leave for the program that room is kept for
   };
   Kind kind = Kind::ready;
-  Duration cost{0};      // bringing it in
-  Duration regret{0};    // bringing back what leaves for it, times the likelihood that it will be wanted
+  Duration cost{0};    // bringing it in
+  Duration regret{0};  // bringing back what leaves for it, times the likelihood that it will be wanted
 };
 
 class FairQueue {
@@ -106,7 +109,7 @@ class FairQueue {
   struct Flow {
     std::set<JobId> jobs;
     std::map<ProgramKey, std::set<JobId>> by_program;
-    Duration overtaken{0};     // work of younger jobs that was taken since the oldest became it
+    Duration overtaken{0};  // work of younger jobs that was taken since the oldest became it
     TimePoint last_taken;
   };
   struct Tenant {
@@ -130,7 +133,8 @@ class FairQueue {
   void refill(TimePoint now);
   void charge(Tenant& tenant, std::size_t level, Duration cost);
   bool of_age(const Tenant& tenant, TimePoint now) const;
-  Contender contend(const Tenant& tenant, std::size_t first, std::size_t last, bool ready_only, const Place& place) const;
+  Contender contend(const Tenant& tenant, std::size_t first, std::size_t last, bool ready_only,
+                    const Place& place) const;
   void choose_aged(TimePoint now, const Place& place, Choice& choice) const;
   void choose_in_level(std::size_t first, std::size_t last, const Place& place, Choice& choice) const;
 

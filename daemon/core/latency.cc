@@ -31,7 +31,8 @@ void LatencyHistogram::add(Duration value) {
 
 Duration LatencyHistogram::quantile(double q) const {
   if (count_ == 0) return Duration{0};
-  const auto rank = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::ceil(q * static_cast<double>(count_))), 1, count_);
+  const auto rank =
+      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::ceil(q * static_cast<double>(count_))), 1, count_);
   std::uint64_t seen = 0;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     seen += buckets_[bucket];

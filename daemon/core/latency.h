@@ -14,7 +14,8 @@ class LatencyHistogram {
  public:
   void add(Duration value);
   std::uint64_t count() const { return count_; }
-  // The upper edge of the bucket in which the quantile lies (0 < q ≤ 1): at most 1/16 too high, never too low. 0 when empty.
+  // The upper edge of the bucket in which the quantile lies (0 < q ≤ 1): at most 1/16 too high, never too low. 0 when
+  // empty.
   Duration quantile(double q) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A clock that stands still until it is told to move: for simulations and tests. Thread-safe. Whoever waits on it in a thread
-// must be woken by hand afterwards (DeviceArbiter::wake(), Server::wake()).
+// A clock that stands still until it is told to move: for simulations and tests. Thread-safe. Whoever waits on it in a
+// thread must be woken by hand afterwards (DeviceArbiter::wake(), Server::wake()).
 #pragma once
 
 #include <atomic>

@@ -32,9 +32,9 @@ struct OutputWanted {
 
 // Where a request really ran; becomes the npud-path trailing metadata.
 struct PathTaken {
-  std::string device;                  // "host", "rknpu0"; several joined with '+', in order of first use
-  std::string reason;                  // empty, or why it isn't the device that was configured
-  std::optional<Duration> rearm_after; // when the configured device is tried again
+  std::string device;                   // "host", "rknpu0"; several joined with '+', in order of first use
+  std::string reason;                   // empty, or why it isn't the device that was configured
+  std::optional<Duration> rearm_after;  // when the configured device is tried again
 };
 
 struct Timings {
@@ -46,7 +46,8 @@ struct Timings {
 struct Response {
   std::string model;
   std::int64_t version = 0;
-  std::vector<Tensor> outputs;  // in the model's order, or that of the request's `outputs`; empty data where a destination took it
+  std::vector<Tensor>
+      outputs;  // in the model's order, or that of the request's `outputs`; empty data where a destination took it
   PathTaken path;
   Timings timings;
 };
@@ -57,15 +58,15 @@ struct Request {
   std::optional<std::int64_t> version;  // none: by version policy the newest
   TenantId tenant;
   PriorityClass priority_class = PriorityClass::interactive;
-  std::uint64_t priority = 0;           // in the model's queue: 1 is highest, 0 the model's default
+  std::uint64_t priority = 0;  // in the model's queue: 1 is highest, 0 the model's default
   TimePoint deadline = TimePoint::never();
   std::stop_token cancelled;
   std::vector<Tensor> inputs;
-  std::vector<OutputWanted> outputs;    // empty: all
-  std::uint64_t payload_bytes = 0;      // counted against the tenant's cap while it is queued or runs
+  std::vector<OutputWanted> outputs;  // empty: all
+  std::uint64_t payload_bytes = 0;    // counted against the tenant's cap while it is queued or runs
 
-  // Called exactly once, on any thread, with the response or the error; never while core holds a lock. Afterwards nothing of the
-  // request is left anywhere in core.
+  // Called exactly once, on any thread, with the response or the error; never while core holds a lock. Afterwards
+  // nothing of the request is left anywhere in core.
   std::move_only_function<void(Result<Response>)> done;
 
   Timings timings;  // core fills it in

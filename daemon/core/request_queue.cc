@@ -19,7 +19,9 @@ Result<> RequestQueue::push(const QueuedRequest& request, TimePoint now) {
   }
   std::uint64_t priority = request.priority != 0 ? request.priority : settings_.default_priority;
   // Without levels all are equal; a number beyond the last level is the last.
-  priority = settings_.priority_levels == 0 ? 1 : std::clamp<std::uint64_t>(priority == 0 ? 1 : priority, 1, settings_.priority_levels);
+  priority = settings_.priority_levels == 0
+                 ? 1
+                 : std::clamp<std::uint64_t>(priority == 0 ? 1 : priority, 1, settings_.priority_levels);
   waiting_.emplace(request.key, Waiting{request, now, priority});
   if (++waiting_of_[request.tenant] == 1) {
     double& served = served_[request.tenant];
@@ -136,7 +138,8 @@ void RequestQueue::take(const Batch& batch) {
   double& served = served_[batch.tenant];
   for (const RequestKey key : batch.requests) {
     const QueuedRequest& request = waiting_.at(key).request;
-    served += static_cast<double>(std::max<std::int64_t>(request.elements, 1)) / (request.weight > 0 ? request.weight : 1.0);
+    served +=
+        static_cast<double>(std::max<std::int64_t>(request.elements, 1)) / (request.weight > 0 ? request.weight : 1.0);
   }
   for (const RequestKey key : batch.requests) remove(key);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue of one model version: which requests form the next batch. A plain state machine: no thread, no lock, no clock, and no
-// requests, only what is to be known of them.
+// The queue of one model version: which requests form the next batch. A plain state machine: no thread, no lock, no
+// clock, and no requests, only what is to be known of them.
 //
-// Order: priority (1 first), then the tenant that got least for its weight, then age. A request that waited for `passed_over_limit` counts as
-// the highest priority, so that nobody starves. A batch holds one tenant's requests of one shape; it is ready when it reaches the largest
-// preferred size (or max_batch_size), or when its first request has waited max_queue_delay.
+// Order: priority (1 first), then the tenant that got least for its weight, then age. A request that waited for
+// `passed_over_limit` counts as the highest priority, so that nobody starves. A batch holds one tenant's requests of
+// one shape; it is ready when it reaches the largest preferred size (or max_batch_size), or when its first request has
+// waited max_queue_delay.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,10 @@ struct QueuedRequest {
   TenantId tenant;
   double weight = 1.0;
   PriorityClass priority_class = PriorityClass::interactive;
-  std::uint64_t priority = 0;         // 0: the model's default
+  std::uint64_t priority = 0;  // 0: the model's default
   TimePoint deadline = TimePoint::never();
-  std::uint64_t shape = 0;            // equal: may share a batch
-  std::int64_t elements = 1;          // along the batch dimension
+  std::uint64_t shape = 0;    // equal: may share a batch
+  std::int64_t elements = 1;  // along the batch dimension
 };
 
 class RequestQueue {
@@ -48,9 +49,10 @@ class RequestQueue {
     std::vector<RequestKey> requests;  // by age
     TenantId tenant;
     PriorityClass priority_class = PriorityClass::interactive;  // the best of them
-    TimePoint oldest;                  // when its oldest came
+    TimePoint oldest;                                           // when its oldest came
   };
-  // The next batch if one is ready; it stays queued until take(). With a limit on the class, only requests at least as good count.
+  // The next batch if one is ready; it stays queued until take(). With a limit on the class, only requests at least as
+  // good count.
   std::optional<Batch> peek(TimePoint now, PriorityClass at_least = PriorityClass::batch) const;
   void take(const Batch& batch);
 

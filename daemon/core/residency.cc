@@ -60,8 +60,9 @@ Footprint Residency::used() const {
   return used;
 }
 
-// What would remain free with `footprint` in, negative where room lacks. What is coming counts with all that it takes. after_evictions: as if
-// everything that leaves had gone; else only what has gone is free, and room for which others leave is theirs.
+// What would remain free with `footprint` in, negative where room lacks. What is coming counts with all that it takes.
+// after_evictions: as if everything that leaves had gone; else only what has gone is free, and room for which others
+// leave is theirs.
 Residency::Room Residency::room_for(const Footprint& footprint, bool after_evictions) const {
   Room room{settings_.slots, settings_.bytes == 0 ? std::numeric_limits<std::int64_t>::max() / 2
                                                   : static_cast<std::int64_t>(settings_.bytes)};
@@ -72,8 +73,11 @@ Residency::Room Residency::room_for(const Footprint& footprint, bool after_evict
   take(footprint);
   for (const auto& [key, entry] : entries_) {
     switch (entry.state) {
-      case ResidencyState::cold: break;
-      case ResidencyState::resident: take(entry.footprint); break;
+      case ResidencyState::cold:
+        break;
+      case ResidencyState::resident:
+        take(entry.footprint);
+        break;
       case ResidencyState::leaving:
         if (!after_evictions) take(entry.footprint);
         break;
@@ -108,17 +112,19 @@ Result<> Residency::can_ever_fit(ProgramKey key) const {
   }
   const std::uint64_t free_slots = settings_.slots - std::min<std::uint64_t>(pinned_slots, settings_.slots);
   if (wanted.slots > free_slots) {
-    return fail(ErrorCode::resource_exhausted,
-                std::format("it needs {} slots, and {} of the device's {} are held by pinned programs; unpin one or configure more slots",
-                            wanted.slots, pinned_slots, settings_.slots));
+    return fail(ErrorCode::resource_exhausted, std::format("it needs {} slots, and {} of the device's {} are held by "
+                                                           "pinned programs; unpin one or configure more slots",
+                                                           wanted.slots, pinned_slots, settings_.slots));
   }
   if (settings_.bytes != 0) {
     const std::uint64_t free_bytes = settings_.bytes - std::min(pinned_bytes, settings_.bytes);
     if (wanted.bytes > free_bytes) {
-      auto error = fail(ErrorCode::resource_exhausted,
-                        std::format("it needs {} bytes of the device's {}, of which pinned programs hold {}; raise the aperture's limit, "
-                                    "unpin a program or use a smaller model",
-                                    wanted.bytes, settings_.bytes, pinned_bytes));
+      auto error = fail(
+          ErrorCode::resource_exhausted,
+          std::format(
+              "it needs {} bytes of the device's {}, of which pinned programs hold {}; raise the aperture's limit, "
+              "unpin a program or use a smaller model",
+              wanted.bytes, settings_.bytes, pinned_bytes));
       error.error().bytes_needed = wanted.bytes;
       error.error().bytes_free = free_bytes;
       return error;
@@ -144,7 +150,8 @@ double Residency::value_us(const Entry& entry, TimePoint now) const {
   return us(bring_back_cost(entry)) * likelihood;
 }
 
-std::optional<std::vector<ProgramKey>> Residency::choose_victims(ProgramKey key, TimePoint now, bool with_running) const {
+std::optional<std::vector<ProgramKey>> Residency::choose_victims(ProgramKey key, TimePoint now,
+                                                                 bool with_running) const {
   const Room lack = room_for(entries_.at(key).footprint, false);
   struct Candidate {
     ProgramKey key;
@@ -184,7 +191,8 @@ std::optional<std::vector<ProgramKey>> Residency::choose_victims(ProgramKey key,
   // What later ones made needless stays, the most valuable first.
   std::ranges::sort(victims, [](const Candidate& a, const Candidate& b) { return a.value_us > b.value_us; });
   std::erase_if(victims, [&](const Candidate& victim) {
-    const bool needless = slots + victim.footprint.slots <= 0 && bytes + static_cast<std::int64_t>(victim.footprint.bytes) <= 0;
+    const bool needless =
+        slots + victim.footprint.slots <= 0 && bytes + static_cast<std::int64_t>(victim.footprint.bytes) <= 0;
     if (needless) {
       slots += victim.footprint.slots;
       bytes += static_cast<std::int64_t>(victim.footprint.bytes);
@@ -200,10 +208,13 @@ Placement Residency::place(ProgramKey key, TimePoint now) const {
   using Kind = Placement::Kind;
   const Entry& entry = entries_.at(key);
   switch (entry.state) {
-    case ResidencyState::resident: return {entry.barred ? Kind::barred : Kind::ready, {}, {}};
+    case ResidencyState::resident:
+      return {entry.barred ? Kind::barred : Kind::ready, {}, {}};
     case ResidencyState::coming:
-    case ResidencyState::leaving: return {Kind::coming, {}, {}};
-    case ResidencyState::cold: break;
+    case ResidencyState::leaving:
+      return {Kind::coming, {}, {}};
+    case ResidencyState::cold:
+      break;
   }
   const Duration cost = bring_back_cost(entry);
   if (reserved_ != 0 && reserved_ != key) return {Kind::blocked, cost, {}};
@@ -219,7 +230,8 @@ Placement Residency::place(ProgramKey key, TimePoint now) const {
 void Residency::reserve(ProgramKey key, TimePoint now) {
   if (key == reserved_ && key != 0) {
     // What was chosen to leave may have gone another way; then choose anew.
-    const bool under_way = std::ranges::any_of(entries_, [](const auto& e) { return e.second.barred && e.second.running > 0; });
+    const bool under_way =
+        std::ranges::any_of(entries_, [](const auto& e) { return e.second.barred && e.second.running > 0; });
     if (under_way) return;
   }
   for (auto& [other_key, other] : entries_) other.barred = false;

@@ -24,28 +24,30 @@ struct Signature {
   std::int64_t max_batch_size = 0;  // 0: shapes are as declared, no batching; else a leading batch dimension is implied
 };
 
-// How a model's requests wait. From config.pbtxt (dynamic_batching, instance_group, parameters) and the daemon's defaults.
+// How a model's requests wait. From config.pbtxt (dynamic_batching, instance_group, parameters) and the daemon's
+// defaults.
 struct QueueSettings {
-  std::uint32_t max_queued = 64;               // beyond: resource_exhausted with retry_after
-  std::uint32_t instances = 1;                 // batches of this model in flight at once
+  std::uint32_t max_queued = 64;  // beyond: resource_exhausted with retry_after
+  std::uint32_t instances = 1;    // batches of this model in flight at once
   std::vector<std::int64_t> preferred_batch_sizes;
-  Duration max_queue_delay{0};                 // how long a batch may wait to fill up
+  Duration max_queue_delay{0};  // how long a batch may wait to fill up
   std::uint64_t default_priority = 0, priority_levels = 0;
-  Duration default_timeout{0};                 // 0: none
+  Duration default_timeout{0};  // 0: none
 };
 
 // What a running batch may use. Made by core for each run; lives on the stack of the run.
 class ExecutionContext {
  public:
   virtual ~ExecutionContext() = default;
-  virtual TenantId tenant() const = 0;              // who pays for the jobs (batches hold one tenant's requests)
+  virtual TenantId tenant() const = 0;  // who pays for the jobs (batches hold one tenant's requests)
   virtual PriorityClass priority_class() const = 0;
-  virtual TimePoint deadline() const = 0;           // the latest of the batch's
-  virtual std::stop_token cancelled() const = 0;    // set when every request of the batch was cancelled
+  virtual TimePoint deadline() const = 0;         // the latest of the batch's
+  virtual std::stop_token cancelled() const = 0;  // set when every request of the batch was cancelled
   virtual Clock& clock() const = 0;
 };
 
-// Shared by the repository and by requests in flight: a version that was unloaded or replaced lives until its last request is done.
+// Shared by the repository and by requests in flight: a version that was unloaded or replaced lives until its last
+// request is done.
 class Servable {
  public:
   virtual ~Servable() = default;
@@ -54,9 +56,10 @@ class Servable {
   virtual const Signature& signature() const = 0;
   virtual const QueueSettings& queue_settings() const = 0;
 
-  // Runs one batch (size 1 unless max_batch_size > 0; requests of equal shapes but for the batch dimension) to its end, on a worker
-  // thread of core's; hands its device jobs to arbiters and waits for them. Returns a response per request, in order: outputs, path and
-  // compute timings filled in. An Error fails all requests of the batch. Inputs were checked against the signature before.
+  // Runs one batch (size 1 unless max_batch_size > 0; requests of equal shapes but for the batch dimension) to its end,
+  // on a worker thread of core's; hands its device jobs to arbiters and waits for them. Returns a response per request,
+  // in order: outputs, path and compute timings filled in. An Error fails all requests of the batch. Inputs were
+  // checked against the signature before.
   virtual Result<std::vector<Response>> run(ExecutionContext& context, std::span<const Request* const> batch) = 0;
 };
 

@@ -21,7 +21,9 @@ void ModelStatisticsCounter::add_success(std::uint64_t elements, const Timings& 
   last_inference_ = timings.finished;
 }
 
-void ModelStatisticsCounter::add_failure(const Timings& timings) { sums_.fail.add(timings.finished - timings.received); }
+void ModelStatisticsCounter::add_failure(const Timings& timings) {
+  sums_.fail.add(timings.finished - timings.received);
+}
 
 ModelStatisticsSnapshot ModelStatisticsCounter::snapshot(TimePoint now) const {
   ModelStatisticsSnapshot snapshot = sums_;

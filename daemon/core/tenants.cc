@@ -36,15 +36,16 @@ Result<> TenantTable::configure(TenantSettings defaults, std::vector<TenantRule>
     for (const std::uint32_t uid : rule.uids) {
       const auto [at, fresh] = rule_of_uid.emplace(uid, rule.name);
       if (!fresh && at->second != rule.name) {
-        return fail(ErrorCode::invalid_argument,
-                    std::format("uid {} belongs to tenants '{}' and '{}'; leave it in one", uid, at->second, rule.name));
+        return fail(ErrorCode::invalid_argument, std::format("uid {} belongs to tenants '{}' and '{}'; leave it in one",
+                                                             uid, at->second, rule.name));
       }
     }
     for (const std::string& certificate : rule.certificates) {
       const auto [at, fresh] = rule_of_certificate.emplace(certificate, rule.name);
       if (!fresh && at->second != rule.name) {
-        return fail(ErrorCode::invalid_argument, std::format("certificate '{}' belongs to tenants '{}' and '{}'; leave it in one",
-                                                             certificate, at->second, rule.name));
+        return fail(ErrorCode::invalid_argument,
+                    std::format("certificate '{}' belongs to tenants '{}' and '{}'; leave it in one", certificate,
+                                at->second, rule.name));
       }
     }
   }
@@ -53,9 +54,11 @@ Result<> TenantTable::configure(TenantSettings defaults, std::vector<TenantRule>
   std::size_t fresh = 0;
   for (const auto& [name, settings] : settings_of) fresh += by_name_.contains(name) ? 0 : 1;
   if (tenants_.size() + fresh > max_tenants_) {
-    return fail(ErrorCode::resource_exhausted,
-                std::format("{} tenants are known and {} more are configured, but at most {} fit; restart npud or configure fewer",
-                            tenants_.size(), fresh, max_tenants_));
+    return fail(
+        ErrorCode::resource_exhausted,
+        std::format(
+            "{} tenants are known and {} more are configured, but at most {} fit; restart npud or configure fewer",
+            tenants_.size(), fresh, max_tenants_));
   }
   defaults_ = defaults;
   rule_of_uid_ = std::move(rule_of_uid);
@@ -80,7 +83,8 @@ Result<TenantId> TenantTable::for_uid(std::uint32_t uid) {
 }
 
 Result<TenantId> TenantTable::for_certificate(const std::string& name) {
-  if (name.empty()) return fail(ErrorCode::permission_denied, "the client certificate names nobody; issue one with a common name");
+  if (name.empty())
+    return fail(ErrorCode::permission_denied, "the client certificate names nobody; issue one with a common name");
   const std::lock_guard lock(mutex_);
   const auto rule = rule_of_certificate_.find(name);
   return find_or_make(rule != rule_of_certificate_.end() ? rule->second : "cert:" + name);
@@ -89,8 +93,9 @@ Result<TenantId> TenantTable::for_certificate(const std::string& name) {
 Result<TenantId> TenantTable::find_or_make(const std::string& name) {
   if (const auto at = by_name_.find(name); at != by_name_.end()) return TenantId{at->second};
   if (tenants_.size() >= max_tenants_) {
-    return fail(ErrorCode::resource_exhausted,
-                std::format("{} tenants are known and no more fit; put '{}' into a configured tenant", tenants_.size(), name));
+    return fail(
+        ErrorCode::resource_exhausted,
+        std::format("{} tenants are known and no more fit; put '{}' into a configured tenant", tenants_.size(), name));
   }
   tenants_.push_back({name, defaults_, false});
   const auto id = static_cast<std::uint32_t>(tenants_.size());
@@ -106,7 +111,7 @@ TenantSettings TenantTable::settings(TenantId tenant) const {
 std::string TenantTable::name(TenantId tenant) const {
   const std::lock_guard lock(mutex_);
   return tenant.value >= 1 && tenant.value <= tenants_.size() ? tenants_[tenant.value - 1].name
-                                                               : std::format("tenant {}", tenant.value);
+                                                              : std::format("tenant {}", tenant.value);
 }
 
 std::vector<TenantId> TenantTable::all() const {

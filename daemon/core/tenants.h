@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who pays, and what they may: the kernel's word for a peer (uid) or a certificate's name → TenantId → weight, caps, class ceiling.
+// Who pays, and what they may: the kernel's word for a peer (uid) or a certificate's name → TenantId → weight, caps,
+// class ceiling.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,9 @@
 namespace npud {
 
 struct TenantSettings {
-  double weight = 1.0;               // share of a contended device, relative to the others; > 0
-  std::uint32_t max_in_flight = 0;   // requests queued or running; 0: no cap
-  std::uint64_t max_bytes = 0;       // payload of requests in flight; 0: no cap
+  double weight = 1.0;                                       // share of a contended device, relative to the others; > 0
+  std::uint32_t max_in_flight = 0;                           // requests queued or running; 0: no cap
+  std::uint64_t max_bytes = 0;                               // payload of requests in flight; 0: no cap
   PriorityClass class_ceiling = PriorityClass::interactive;  // the best class it may ask for
 };
 
@@ -29,15 +30,15 @@ struct TenantRule {
   TenantSettings settings;
 };
 
-// Thread-safe. Peers without a rule get a tenant of their own on first use ("uid:1000", "cert:NAME"), with the default settings. Ids are
-// never reused and survive configure(): a tenant is known by its name. Holds at most `max_tenants`, since containers can bring any number
-// of uids; beyond it new peers are refused with resource_exhausted.
+// Thread-safe. Peers without a rule get a tenant of their own on first use ("uid:1000", "cert:NAME"), with the default
+// settings. Ids are never reused and survive configure(): a tenant is known by its name. Holds at most `max_tenants`,
+// since containers can bring any number of uids; beyond it new peers are refused with resource_exhausted.
 class TenantTable {
  public:
   explicit TenantTable(TenantSettings defaults = {}, std::uint32_t max_tenants = 4096);
 
-  // Replaces all rules and defaults, or changes nothing and says what is wrong (a weight that isn't positive and finite, an empty or
-  // double name, a uid or certificate in two rules).
+  // Replaces all rules and defaults, or changes nothing and says what is wrong (a weight that isn't positive and
+  // finite, an empty or double name, a uid or certificate in two rules).
   Result<> configure(TenantSettings defaults, std::vector<TenantRule> rules);
 
   Result<TenantId> for_uid(std::uint32_t uid);

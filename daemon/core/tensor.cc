@@ -17,8 +17,20 @@ struct TypeRow {
 
 // In the order of DataType.
 constexpr std::array<TypeRow, 14> types{{
-    {"BOOL", 1},   {"UINT8", 1}, {"UINT16", 2}, {"UINT32", 4}, {"UINT64", 8}, {"INT8", 1}, {"INT16", 2},
-    {"INT32", 4},  {"INT64", 8}, {"FP16", 2},   {"BF16", 2},   {"FP32", 4},   {"FP64", 8}, {"BYTES", 0},
+    {"BOOL", 1},
+    {"UINT8", 1},
+    {"UINT16", 2},
+    {"UINT32", 4},
+    {"UINT64", 8},
+    {"INT8", 1},
+    {"INT16", 2},
+    {"INT32", 4},
+    {"INT64", 8},
+    {"FP16", 2},
+    {"BF16", 2},
+    {"FP32", 4},
+    {"FP64", 8},
+    {"BYTES", 0},
 }};
 static_assert(static_cast<std::size_t>(DataType::bytes) + 1 == types.size());
 
@@ -42,8 +54,9 @@ Result<std::uint64_t> element_count(std::span<const std::int64_t> shape) {
   bool has_zero = false;
   for (const std::int64_t dimension : shape) {
     if (dimension < 0) {
-      return fail(ErrorCode::invalid_argument,
-                  std::format("shape {} has a negative dimension; every dimension must be 0 or more", shape_text(shape)));
+      return fail(
+          ErrorCode::invalid_argument,
+          std::format("shape {} has a negative dimension; every dimension must be 0 or more", shape_text(shape)));
     }
     has_zero |= dimension == 0;
   }
@@ -51,8 +64,7 @@ Result<std::uint64_t> element_count(std::span<const std::int64_t> shape) {
   std::uint64_t count = 1;
   for (const std::int64_t dimension : shape) {
     if (static_cast<std::uint64_t>(dimension) > max_elements / count) {
-      return fail(ErrorCode::invalid_argument,
-                  std::format("shape {} has more than 2^48 elements", shape_text(shape)));
+      return fail(ErrorCode::invalid_argument, std::format("shape {} has more than 2^48 elements", shape_text(shape)));
     }
     count *= static_cast<std::uint64_t>(dimension);
   }

@@ -17,7 +17,20 @@ namespace npud {
 
 // The Open Inference Protocol's data types.
 enum class DataType : std::uint8_t {
-  boolean, uint8, uint16, uint32, uint64, int8, int16, int32, int64, fp16, bf16, fp32, fp64, bytes,
+  boolean,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  int8,
+  int16,
+  int32,
+  int64,
+  fp16,
+  bf16,
+  fp32,
+  fp64,
+  bytes,
 };
 
 // "FP32"; and back, nullopt for an unknown name.
@@ -30,8 +43,9 @@ enum class DataType : std::uint8_t {
 [[nodiscard]] Result<std::uint64_t> element_count(std::span<const std::int64_t> shape);
 [[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);  // "[1,3,48,-1]"
 
-// A piece of memory that lives as long as somebody holds it. Where it lies in a file (memfd, POSIX shared memory, dma-buf) the
-// descriptor comes along, so that a device can take (fd, offset, length) instead of bytes. Copying a Buffer copies the reference.
+// A piece of memory that lives as long as somebody holds it. Where it lies in a file (memfd, POSIX shared memory,
+// dma-buf) the descriptor comes along, so that a device can take (fd, offset, length) instead of bytes. Copying a
+// Buffer copies the reference.
 class Buffer {
  public:
   Buffer() = default;

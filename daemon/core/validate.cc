@@ -35,30 +35,33 @@ Result<> check_byte_elements(const Tensor& tensor, std::uint64_t count) {
   std::uint64_t at = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
     if (bytes.size() - at < 4) {
-      return bad(std::format("input {} has {} elements by its shape, but its data ends in element {}; each is a 4-byte length and the bytes",
-                             quoted(tensor.name), count, i));
+      return bad(
+          std::format("input {} has {} elements by its shape, but its data ends in element {}; each is a 4-byte length "
+                      "and the bytes",
+                      quoted(tensor.name), count, i));
     }
     std::uint32_t length = 0;
     for (unsigned b = 0; b < 4; ++b) length |= static_cast<std::uint32_t>(bytes[at + b]) << (8 * b);
     at += 4;
     if (bytes.size() - at < length) {
-      return bad(std::format("element {} of input {} says that it has {} bytes, but {} are left; each element is a 4-byte little-endian "
-                             "length and the bytes",
-                             i, quoted(tensor.name), length, bytes.size() - at));
+      return bad(std::format(
+          "element {} of input {} says that it has {} bytes, but {} are left; each element is a 4-byte little-endian "
+          "length and the bytes",
+          i, quoted(tensor.name), length, bytes.size() - at));
     }
     at += length;
   }
   if (at != bytes.size()) {
-    return bad(std::format("input {} has {} bytes after its last element; its shape {} means {} elements", quoted(tensor.name),
-                           bytes.size() - at, shape_text(tensor.shape), count));
+    return bad(std::format("input {} has {} bytes after its last element; its shape {} means {} elements",
+                           quoted(tensor.name), bytes.size() - at, shape_text(tensor.shape), count));
   }
   return {};
 }
 
 Result<> check_input(const Tensor& tensor, const TensorInfo& info, std::int64_t max_batch_size) {
   if (tensor.type != info.type) {
-    return bad(std::format("input {} has data type {}, but the model expects {}", quoted(tensor.name), data_type_name(tensor.type),
-                           data_type_name(info.type)));
+    return bad(std::format("input {} has data type {}, but the model expects {}", quoted(tensor.name),
+                           data_type_name(tensor.type), data_type_name(info.type)));
   }
   const std::size_t batch_rank = max_batch_size > 0 ? 1 : 0;
   std::vector<std::int64_t> expected;
@@ -67,19 +70,21 @@ Result<> check_input(const Tensor& tensor, const TensorInfo& info, std::int64_t 
   bool fits = tensor.shape.size() == expected.size();
   for (std::size_t i = 0; fits && i < expected.size(); ++i) fits = expected[i] == -1 || expected[i] == tensor.shape[i];
   if (!fits) {
-    return bad(std::format("input {} has shape {}, but the model expects {}{}", quoted(tensor.name), shape_text(tensor.shape),
-                           shape_text(expected), batch_rank == 1 ? " (the first is the batch dimension)" : ""));
+    return bad(std::format("input {} has shape {}, but the model expects {}{}", quoted(tensor.name),
+                           shape_text(tensor.shape), shape_text(expected),
+                           batch_rank == 1 ? " (the first is the batch dimension)" : ""));
   }
   const auto count = element_count(tensor.shape);
   if (!count) return bad(std::format("input {}: {}", quoted(tensor.name), count.error().message));
   if (batch_rank == 1 && (tensor.shape[0] < 1 || tensor.shape[0] > max_batch_size)) {
-    return bad(std::format("input {} has batch size {}, but the model takes 1 to {}", quoted(tensor.name), tensor.shape[0], max_batch_size));
+    return bad(std::format("input {} has batch size {}, but the model takes 1 to {}", quoted(tensor.name),
+                           tensor.shape[0], max_batch_size));
   }
   if (info.type == DataType::bytes) return check_byte_elements(tensor, *count);
   const std::uint64_t wanted = *count * data_type_size(info.type);
   if (tensor.data.size_bytes() != wanted) {
-    return bad(std::format("input {} has {} bytes of data, but shape {} of {} means {}", quoted(tensor.name), tensor.data.size_bytes(),
-                           shape_text(tensor.shape), data_type_name(info.type), wanted));
+    return bad(std::format("input {} has {} bytes of data, but shape {} of {} means {}", quoted(tensor.name),
+                           tensor.data.size_bytes(), shape_text(tensor.shape), data_type_name(info.type), wanted));
   }
   return {};
 }
@@ -92,7 +97,8 @@ Result<InputSummary> check_inputs(const Signature& signature, const Request& req
   for (const Tensor& tensor : request.inputs) {
     const auto info = std::ranges::find(signature.inputs, tensor.name, &TensorInfo::name);
     if (info == signature.inputs.end()) {
-      return bad(std::format("there is no input {}; the model's inputs are {}", quoted(tensor.name), names_of(signature.inputs)));
+      return bad(std::format("there is no input {}; the model's inputs are {}", quoted(tensor.name),
+                             names_of(signature.inputs)));
     }
     const Tensor*& place = found[static_cast<std::size_t>(info - signature.inputs.begin())];
     if (place != nullptr) return bad(std::format("input {} is given twice; send it once", quoted(tensor.name)));
@@ -104,7 +110,8 @@ Result<InputSummary> check_inputs(const Signature& signature, const Request& req
     const TensorInfo& info = signature.inputs[i];
     if (found[i] == nullptr) {
       if (!info.optional) {
-        return bad(std::format("input '{}' is missing; the model's inputs are {}", info.name, names_of(signature.inputs)));
+        return bad(
+            std::format("input '{}' is missing; the model's inputs are {}", info.name, names_of(signature.inputs)));
       }
       mix(summary.shape, 0);
       continue;
@@ -116,17 +123,19 @@ Result<InputSummary> check_inputs(const Signature& signature, const Request& req
       if (first) {
         summary.batch_elements = tensor.shape[0];
       } else if (tensor.shape[0] != summary.batch_elements) {
-        return bad(std::format("input '{}' has batch size {}, but an input before it has {}; all must have the same", tensor.name,
-                               tensor.shape[0], summary.batch_elements));
+        return bad(std::format("input '{}' has batch size {}, but an input before it has {}; all must have the same",
+                               tensor.name, tensor.shape[0], summary.batch_elements));
       }
       first = false;
     }
     mix(summary.shape, tensor.shape.size() + 1);
-    for (const std::int64_t dimension : tensor.shape | std::views::drop(skip)) mix(summary.shape, static_cast<std::uint64_t>(dimension));
+    for (const std::int64_t dimension : tensor.shape | std::views::drop(skip))
+      mix(summary.shape, static_cast<std::uint64_t>(dimension));
   }
   for (auto at = request.outputs.begin(); at != request.outputs.end(); ++at) {
     if (std::ranges::find(signature.outputs, at->name, &TensorInfo::name) == signature.outputs.end()) {
-      return bad(std::format("there is no output {}; the model's outputs are {}", quoted(at->name), names_of(signature.outputs)));
+      return bad(std::format("there is no output {}; the model's outputs are {}", quoted(at->name),
+                             names_of(signature.outputs)));
     }
     if (std::ranges::find(request.outputs.begin(), at, at->name, &OutputWanted::name) != at) {
       return bad(std::format("output {} is asked for twice; ask once", quoted(at->name)));
@@ -143,7 +152,8 @@ Result<> finish_outputs(const Request& request, Response& response) {
   for (const OutputWanted& wanted : request.outputs) {
     const auto at = std::ranges::find(response.outputs, wanted.name, &Tensor::name);
     if (at == response.outputs.end()) {
-      return fail(ErrorCode::internal, std::format("the model made no output {}, which its signature declares", quoted(wanted.name)));
+      return fail(ErrorCode::internal,
+                  std::format("the model made no output {}, which its signature declares", quoted(wanted.name)));
     }
     Tensor tensor = std::move(*at);
     response.outputs.erase(at);
@@ -151,8 +161,9 @@ Result<> finish_outputs(const Request& request, Response& response) {
       const auto data = tensor.data.bytes();
       const auto destination = wanted.destination->bytes();
       if (data.size() > destination.size()) {
-        auto error = bad(std::format("output {} has {} bytes, but its shared memory has room for {}; register a larger region",
-                                     quoted(wanted.name), data.size(), destination.size()));
+        auto error =
+            bad(std::format("output {} has {} bytes, but its shared memory has room for {}; register a larger region",
+                            quoted(wanted.name), data.size(), destination.size()));
         error.error().bytes_needed = data.size();
         error.error().bytes_free = destination.size();
         return error;
