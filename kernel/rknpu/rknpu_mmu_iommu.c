@@ -7,11 +7,13 @@
 #include <linux/dma-mapping.h>
 #include <linux/iommu.h>
 #include <linux/of.h>
+#include <linux/of_address.h>
 
 #include "rknpu_compat.h"
 #include "rknpu_core.h"
 #include "rknpu_device.h"
 #include "rknpu_mmu.h"
+#include "rknpu_regs.h"
 #include "rknpu_vm.h"
 #include "../include/uapi/drm/rknpu_drm.h"
 
@@ -39,7 +41,28 @@ static int iommu_unit_init(struct rknpu_mmu_unit *unit)
 	if (!unit->group)
 		return dev_err_probe(unit->dev, -EPROBE_DEFER, "its IOMMU isn't there\n");
 	unit->iommu_node = of_parse_phandle(unit->dev->of_node, "iommus", 0);
+	/*
+	 * The banks' status is read, and nothing else of them, since the API has no way to ask whether a device's writes are over.
+	 * They have power when the cores have it.
+	 */
+	while (unit->nr_banks < RKNPU_MAX_BANKS) {
+		void __iomem *bank = of_iomap(unit->iommu_node, unit->nr_banks);
+
+		if (!bank)
+			break;
+		unit->banks[unit->nr_banks++] = bank;
+	}
 	return 0;
+}
+
+static bool iommu_idle(struct rknpu_mmu_unit *unit)
+{
+	unsigned int i;
+
+	for (i = 0; i < unit->nr_banks; i++)
+		if (!(readl(unit->banks[i] + RKNPU_MMU_STATUS) & RKNPU_MMU_STATUS_IDLE))
+			return false;
+	return true;
 }
 
 static void iommu_unit_fini(struct rknpu_mmu_unit *unit)
@@ -47,6 +70,8 @@ static void iommu_unit_fini(struct rknpu_mmu_unit *unit)
 	if (unit->live)
 		iommu_detach_group(unit->live->domain, unit->group);
 	unit->live = NULL;
+	while (unit->nr_banks)
+		iounmap(unit->banks[--unit->nr_banks]);
 	of_node_put(unit->iommu_node);
 	iommu_group_put(unit->group);
 }
@@ -123,5 +148,6 @@ const struct rknpu_mmu_ops rknpu_mmu_iommu_ops = {
 	.map = iommu_space_map,
 	.unmap = iommu_space_unmap,
 	.attach = iommu_attach,
+	.idle = iommu_idle,
 	.after_reset = iommu_after_reset,
 };

@@ -10,15 +10,15 @@
  * An entry (mainline rockchip-iommu, version 2): address bits 31:12 in place, 35:32 at 11:8, 39:36 at 7:4; valid bit 0, readable
  * bit 1, writable bit 2. Version 1 has zeros in 11:4. A directory entry has the same address and the valid bit only.
  */
-#define PTE_VALID	BIT(0)
-#define PTE_READ	BIT(1)
-#define PTE_WRITE	BIT(2)
-#define PTE_ADDR	GENMASK(31, 12)
+#define ENTRY_VALID	BIT(0)
+#define ENTRY_READ	BIT(1)
+#define ENTRY_WRITE	BIT(2)
+#define ENTRY_ADDR	GENMASK(31, 12)
 
 static u32 encode_address(dma_addr_t addr, bool wide)
 {
 	u64 a = addr;
-	u32 entry = lower_32_bits(a) & PTE_ADDR;
+	u32 entry = lower_32_bits(a) & ENTRY_ADDR;
 
 	if (wide)
 		entry |= ((a >> 32) & 0xf) << 8 | ((a >> 36) & 0xf) << 4;
@@ -27,12 +27,12 @@ static u32 encode_address(dma_addr_t addr, bool wide)
 
 u32 rknpu_pte_encode(dma_addr_t addr, bool wide)
 {
-	return encode_address(addr, wide) | PTE_VALID | PTE_READ | PTE_WRITE;
+	return encode_address(addr, wide) | ENTRY_VALID | ENTRY_READ | ENTRY_WRITE;
 }
 
 dma_addr_t rknpu_pte_decode(u32 pte, bool wide)
 {
-	u64 addr = pte & PTE_ADDR;
+	u64 addr = pte & ENTRY_ADDR;
 
 	if (wide)
 		addr |= (u64)((pte >> 8) & 0xf) << 32 | (u64)((pte >> 4) & 0xf) << 36;
@@ -132,7 +132,7 @@ int rknpu_pgtable_reserve(struct rknpu_pgtable *pgt, u32 iova, u64 bytes)
 		if (ret)
 			return ret;
 		/* The table is zero in memory (mapping it flushed it) before the directory names it. */
-		WRITE_ONCE(pgt->dir.entries[i], encode_address(pgt->tables[i].dma, pgt->wide) | PTE_VALID);
+		WRITE_ONCE(pgt->dir.entries[i], encode_address(pgt->tables[i].dma, pgt->wide) | ENTRY_VALID);
 		pt_flush(pgt, &pgt->dir, i, 1);
 	}
 	return 0;
@@ -168,10 +168,10 @@ bool rknpu_pgtable_lookup(const struct rknpu_pgtable *pgt, u32 iova, dma_addr_t 
 	const struct rknpu_pt *pt = &pgt->tables[dir_index(iova)];
 	u32 dte = pgt->dir.entries[dir_index(iova)], pte;
 
-	if (!(dte & PTE_VALID) || rknpu_pte_decode(dte, pgt->wide) != pt->dma)
+	if (!(dte & ENTRY_VALID) || rknpu_pte_decode(dte, pgt->wide) != pt->dma)
 		return false;
 	pte = pt->entries[pt_index(iova)];
-	if (!(pte & PTE_VALID))
+	if (!(pte & ENTRY_VALID))
 		return false;
 	*addr = rknpu_pte_decode(pte, pgt->wide) + iova % RKNPU_PAGE_SIZE;
 	return true;

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef VBOARD_H
+#define VBOARD_H
+
+#include <linux/io.h>
+#include <linux/pci.h>
+#include <linux/reset-controller.h>
+
+#include "../include/rknpu/rknpu_platform.h"
+#include "../include/vboard/vboard_regs.h"
+
+struct dentry;
+struct platform_device;
+
+/**
+ * struct vboard - the virtual board's PCI function, and the NPU that it was brought up as
+ * @control: the control BAR
+ * @lock: read-modify-write of the control BAR's level registers
+ * @npu: the NPU, where it is a platform device
+ * @overlay: the NPU, where it is an overlay in the device tree; its id, and 0 if there is none
+ */
+struct vboard {
+	struct pci_dev *pdev;
+	void __iomem *control;
+	spinlock_t lock;
+	struct dentry *debugfs;
+
+	struct rknpu_platform_data pdata;
+	struct platform_device *npu;
+
+	struct device_node *node;
+	int overlay;
+	struct reset_controller_dev resets;
+};
+
+static inline u32 vboard_read(struct vboard *board, u32 offset)
+{
+	return readl(board->control + offset);
+}
+
+static inline void vboard_write(struct vboard *board, u32 offset, u32 value)
+{
+	writel(value, board->control + offset);
+}
+
+/* Sets or clears bits of a level register. */
+void vboard_change(struct vboard *board, u32 offset, u32 bits, bool set);
+
+void vboard_debugfs_init(struct vboard *board);
+void vboard_debugfs_fini(struct vboard *board);
+
+/* As a platform device "rk3588-rknpu-bank". */
+int vboard_platform_create(struct vboard *board);
+void vboard_platform_destroy(struct vboard *board);
+
+/* As nodes of the device tree. */
+enum vboard_binding {
+	VBOARD_MAINLINE,	/* a node a core, each with its own rockchip-iommu */
+	VBOARD_VENDOR,		/* one node, one rockchip-iommu with four banks */
+	VBOARD_BANK_NODE,	/* one node with the banks among its registers */
+};
+
+#ifdef CONFIG_OF_OVERLAY
+int vboard_overlay_create(struct vboard *board, enum vboard_binding binding);
+void vboard_overlay_destroy(struct vboard *board);
+#else
+static inline int vboard_overlay_create(struct vboard *board, enum vboard_binding binding)
+{
+	return -EOPNOTSUPP;
+}
+
+static inline void vboard_overlay_destroy(struct vboard *board)
+{
+}
+#endif
+
+#endif /* VBOARD_H */

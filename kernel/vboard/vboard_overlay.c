@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The NPU as nodes of the device tree, written when the function is probed: its BAR's address, its interrupt and the interrupt controller
+ * are not known before. The bus node's children are
+ *   control      reset lines (npud,vboard-control)
+ *   iommu@…      rockchip-iommu: one a core, or one for all
+ *   npu@…        rockchip,rk3588-rknn-core, one a core; or rockchip,rk3588-rknpu
+ */
+#include <linux/irq.h>
+#include <linux/irqdomain.h>
+#include <linux/module.h>
+#include <linux/of.h>
+#include <linux/of_platform.h>
+
+#include "vboard.h"
+#include "vboard_fdt.h"
+
+#define BUS_NAME	"npud-vboard"
+#define BLOB_BYTES	8192
+
+/* Handles within the overlay; the kernel moves them out of the way of the tree's own, with what __local_fixups__ names. */
+#define PHANDLE_CONTROL	1
+#define PHANDLE_IOMMU(n) (2 + (n))
+
+#define GIC_SPI		0
+#define GIC_FIRST_SPI	32
+#define GIC_LEVEL_HIGH	4
+
+static const u32 bank_offset[VBOARD_BANKS] = { VBOARD_BANK0, VBOARD_BANK1, VBOARD_BANK2, VBOARD_BANK3 };
+static const unsigned int core_bank[VBOARD_CORES] = { 0, 2, 3 };	/* the first of each core */
+static const unsigned int core_banks[VBOARD_CORES] = { 2, 1, 1 };
+
+struct writer {
+	struct vboard_fdt fdt;
+	u64 base;
+	u32 spi;
+	u32 gic;
+};
+
+static void put_reg(struct writer *w, const u32 *offsets, const u32 *sizes, unsigned int count)
+{
+	u32 cells[4 * (VBOARD_CORES + VBOARD_BANKS)];
+	unsigned int i;
+
+	for (i = 0; i < count; i++) {
+		u64 at = w->base + offsets[i];
+
+		cells[4 * i] = upper_32_bits(at);
+		cells[4 * i + 1] = lower_32_bits(at);
+		cells[4 * i + 2] = 0;
+		cells[4 * i + 3] = sizes[i];
+	}
+	vboard_fdt_cells(&w->fdt, "reg", cells, 4 * count);
+}
+
+/* All of the board's interrupts are the function's one line. */
+static void put_interrupts(struct writer *w, unsigned int count)
+{
+	u32 cells[3 * VBOARD_BANKS];
+	unsigned int i;
+
+	for (i = 0; i < count; i++) {
+		cells[3 * i] = GIC_SPI;
+		cells[3 * i + 1] = w->spi;
+		cells[3 * i + 2] = GIC_LEVEL_HIGH;
+	}
+	vboard_fdt_cells(&w->fdt, "interrupts", cells, 3 * count);
+}
+
+static void put_node(struct writer *w, const char *name, u32 offset)
+{
+	char full[32];
+
+	snprintf(full, sizeof(full), "%s@%llx", name, w->base + offset);
+	vboard_fdt_begin(&w->fdt, full);
+}
+
+static void put_iommu(struct writer *w, unsigned int handle, unsigned int first, unsigned int count)
+{
+	static const char compatible[] = "rockchip,rk3588-iommu\0rockchip,rk3568-iommu";
+	static const u32 sizes[VBOARD_BANKS] = {
+		VBOARD_BANK_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE,
+	};
+
+	put_node(w, "iommu", bank_offset[first]);
+	vboard_fdt_prop(&w->fdt, "compatible", compatible, sizeof(compatible));
+	put_reg(w, &bank_offset[first], sizes, count);
+	put_interrupts(w, count);
+	vboard_fdt_cell(&w->fdt, "#iommu-cells", 0);
+	vboard_fdt_cell(&w->fdt, "phandle", PHANDLE_IOMMU(handle));
+	vboard_fdt_end(&w->fdt);
+}
+
+static void put_mainline_core(struct writer *w, unsigned int core)
+{
+	static const char names[] = "pc\0cna\0core";
+	static const char reset_names[] = "srst_a\0srst_h";
+	u32 base = core * VBOARD_CORE_STRIDE;
+	const u32 offsets[] = { base, base + 0x1000, base + 0x3000 };
+	static const u32 sizes[] = { 0x1000, 0x1000, 0x1000 };
+	const u32 resets[] = { PHANDLE_CONTROL, core, PHANDLE_CONTROL, 8 + core };
+
+	put_node(w, "npu", base);
+	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknn-core");
+	put_reg(w, offsets, sizes, ARRAY_SIZE(offsets));
+	vboard_fdt_prop(&w->fdt, "reg-names", names, sizeof(names));
+	put_interrupts(w, 1);
+	vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(core));
+	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
+	vboard_fdt_prop(&w->fdt, "reset-names", reset_names, sizeof(reset_names));
+	vboard_fdt_end(&w->fdt);
+}
+
+static void put_vendor_npu(struct writer *w, bool banks)
+{
+	static const char names[] = "core0\0core1\0core2\0mmu0\0mmu1\0mmu2\0mmu3";
+	static const char core_names[] = "core0\0core1\0core2";
+	static const char reset_names[] = "srst_a0\0srst_a1\0srst_a2\0srst_h0\0srst_h1\0srst_h2";
+	static const u32 offsets[] = {
+		0, VBOARD_CORE_STRIDE, 2 * VBOARD_CORE_STRIDE, VBOARD_BANK0, VBOARD_BANK1, VBOARD_BANK2, VBOARD_BANK3,
+	};
+	static const u32 sizes[] = {
+		VBOARD_CORE_SIZE, VBOARD_CORE_SIZE, VBOARD_CORE_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE,
+		VBOARD_BANK_SIZE,
+	};
+	static const u32 resets[] = {
+		PHANDLE_CONTROL, 0, PHANDLE_CONTROL, 1, PHANDLE_CONTROL, 2, PHANDLE_CONTROL, 8, PHANDLE_CONTROL, 9,
+		PHANDLE_CONTROL, 10,
+	};
+
+	put_node(w, "npu", 0);
+	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknpu");
+	put_reg(w, offsets, sizes, banks ? VBOARD_CORES + VBOARD_BANKS : VBOARD_CORES);
+	vboard_fdt_prop(&w->fdt, "reg-names", banks ? names : core_names, banks ? sizeof(names) : sizeof(core_names));
+	put_interrupts(w, VBOARD_CORES);
+	if (!banks)
+		vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(0));
+	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
+	vboard_fdt_prop(&w->fdt, "reset-names", reset_names, sizeof(reset_names));
+	vboard_fdt_end(&w->fdt);
+}
+
+static void put_control(struct writer *w)
+{
+	vboard_fdt_begin(&w->fdt, "control");
+	vboard_fdt_string(&w->fdt, "compatible", "npud,vboard-control");
+	vboard_fdt_cell(&w->fdt, "#reset-cells", 1);
+	vboard_fdt_cell(&w->fdt, "phandle", PHANDLE_CONTROL);
+	vboard_fdt_end(&w->fdt);
+}
+
+static void put_bus(struct writer *w, enum vboard_binding binding)
+{
+	unsigned int i;
+
+	vboard_fdt_begin(&w->fdt, BUS_NAME);
+	vboard_fdt_string(&w->fdt, "compatible", "simple-bus");
+	vboard_fdt_cell(&w->fdt, "#address-cells", 2);
+	vboard_fdt_cell(&w->fdt, "#size-cells", 2);
+	vboard_fdt_prop(&w->fdt, "ranges", "", 0);
+	vboard_fdt_cell(&w->fdt, "interrupt-parent", w->gic);
+	put_control(w);
+	switch (binding) {
+	case VBOARD_MAINLINE:
+		for (i = 0; i < VBOARD_CORES; i++)
+			put_iommu(w, i, core_bank[i], core_banks[i]);
+		for (i = 0; i < VBOARD_CORES; i++)
+			put_mainline_core(w, i);
+		break;
+	case VBOARD_VENDOR:
+		put_iommu(w, 0, 0, VBOARD_BANKS);
+		put_vendor_npu(w, false);
+		break;
+	case VBOARD_BANK_NODE:
+		put_vendor_npu(w, true);
+		break;
+	}
+	vboard_fdt_end(&w->fdt);
+}
+
+/* Offsets, in bytes, of the handles in each property that has some. */
+static void put_fixups(struct writer *w, u32 offset, unsigned int resets, bool iommu)
+{
+	u32 cells[2 * VBOARD_CORES];
+	unsigned int i;
+
+	put_node(w, "npu", offset);
+	if (iommu)
+		vboard_fdt_cell(&w->fdt, "iommus", 0);
+	for (i = 0; i < resets; i++)
+		cells[i] = 8 * i;
+	vboard_fdt_cells(&w->fdt, "resets", cells, resets);
+	vboard_fdt_end(&w->fdt);
+}
+
+static const void *write_overlay(struct writer *w, enum vboard_binding binding, u32 *size)
+{
+	unsigned int i;
+
+	vboard_fdt_begin(&w->fdt, "");
+	vboard_fdt_begin(&w->fdt, "fragment@0");
+	vboard_fdt_string(&w->fdt, "target-path", "/");
+	vboard_fdt_begin(&w->fdt, "__overlay__");
+	put_bus(w, binding);
+	vboard_fdt_end(&w->fdt);
+	vboard_fdt_end(&w->fdt);
+
+	vboard_fdt_begin(&w->fdt, "__local_fixups__");
+	vboard_fdt_begin(&w->fdt, "fragment@0");
+	vboard_fdt_begin(&w->fdt, "__overlay__");
+	vboard_fdt_begin(&w->fdt, BUS_NAME);
+	if (binding == VBOARD_MAINLINE)
+		for (i = 0; i < VBOARD_CORES; i++)
+			put_fixups(w, i * VBOARD_CORE_STRIDE, 2, true);
+	else
+		put_fixups(w, 0, 2 * VBOARD_CORES, binding == VBOARD_VENDOR);
+	vboard_fdt_end(&w->fdt);
+	vboard_fdt_end(&w->fdt);
+	vboard_fdt_end(&w->fdt);
+	vboard_fdt_end(&w->fdt);
+	vboard_fdt_end(&w->fdt);
+	return vboard_fdt_finish(&w->fdt, size);
+}
+
+/* The function's INTx as the interrupt controller knows it. */
+static int find_interrupt(struct pci_dev *pdev, struct writer *w)
+{
+	struct irq_data *data = irq_get_irq_data(pdev->irq);
+	struct device_node *controller = data && data->domain ? irq_domain_get_of_node(data->domain) : NULL;
+	u32 cells = 0;
+
+	if (controller)
+		of_property_read_u32(controller, "#interrupt-cells", &cells);
+	if (!controller || !controller->phandle || cells < 3 || data->hwirq < GIC_FIRST_SPI) {
+		dev_err(&pdev->dev, "interrupt %d is none of a GIC in the device tree: use binding=bank\n", pdev->irq);
+		return -ENODEV;
+	}
+	w->gic = controller->phandle;
+	w->spi = data->hwirq - GIC_FIRST_SPI;
+	return 0;
+}
+
+/* --- reset lines -------------------------------------------------------------------------------------------------------------- */
+
+static int reset_assert(struct reset_controller_dev *resets, unsigned long id)
+{
+	vboard_change(container_of(resets, struct vboard, resets), VBOARD_RESET, BIT(id), true);
+	return 0;
+}
+
+static int reset_deassert(struct reset_controller_dev *resets, unsigned long id)
+{
+	vboard_change(container_of(resets, struct vboard, resets), VBOARD_RESET, BIT(id), false);
+	return 0;
+}
+
+static int reset_status(struct reset_controller_dev *resets, unsigned long id)
+{
+	return !!(vboard_read(container_of(resets, struct vboard, resets), VBOARD_RESET) & BIT(id));
+}
+
+static const struct reset_control_ops reset_ops = {
+	.assert = reset_assert,
+	.deassert = reset_deassert,
+	.status = reset_status,
+};
+
+/* ------------------------------------------------------------------------------------------------------------------------------ */
+
+int vboard_overlay_create(struct vboard *board, enum vboard_binding binding)
+{
+	struct device *dev = &board->pdev->dev;
+	struct device_node *control;
+	const void *blob;
+	struct writer *w;
+	u32 size;
+	int ret;
+
+	if (!of_have_populated_dt()) {
+		dev_err(dev, "this machine has no device tree: use binding=bank\n");
+		return -ENODEV;
+	}
+	w = kzalloc(sizeof(*w), GFP_KERNEL);
+	if (!w)
+		return -ENOMEM;
+	w->base = pci_resource_start(board->pdev, VBOARD_BAR_REGS);
+	ret = find_interrupt(board->pdev, w);
+	if (ret)
+		goto out_free;
+	ret = vboard_fdt_init(&w->fdt, BLOB_BYTES);
+	if (ret)
+		goto out_free;
+	blob = write_overlay(w, binding, &size);
+	ret = blob ? of_overlay_fdt_apply(blob, size, &board->overlay, NULL) : -ENOSPC;
+	if (ret) {
+		dev_err(dev, "the overlay can't be applied: %d\n", ret);
+		goto out_overlay;
+	}
+	board->node = of_find_node_by_path("/" BUS_NAME);
+	control = of_get_child_by_name(board->node, "control");
+	if (!control) {
+		ret = -ENODEV;
+		goto out_overlay;
+	}
+	/* The reset lines first, for the NPU's probe asks for them. */
+	board->resets = (struct reset_controller_dev) {
+		.owner = THIS_MODULE, .ops = &reset_ops, .of_node = control, .of_reset_n_cells = 1, .nr_resets = 16,
+	};
+	ret = devm_reset_controller_register(dev, &board->resets);
+	if (!ret)
+		ret = of_platform_default_populate(board->node, NULL, dev);
+out_overlay:
+	if (ret)
+		vboard_overlay_destroy(board);
+	vboard_fdt_fini(&w->fdt);
+out_free:
+	kfree(w);
+	return ret;
+}
+
+void vboard_overlay_destroy(struct vboard *board)
+{
+	if (board->node) {
+		of_platform_depopulate(&board->pdev->dev);
+		of_node_put(board->resets.of_node);
+		of_node_put(board->node);
+		board->node = NULL;
+	}
+	if (board->overlay)
+		of_overlay_remove(&board->overlay);
+	board->overlay = 0;
+}
