@@ -121,6 +121,8 @@ Result<InferResult> decode(inference::ModelInferResponse&& message) {
   for (const auto& [name, value] : message.parameters()) {
     if (auto parameter = get_parameter(value)) result.parameters.emplace(name, *std::move(parameter));
   }
+  // Some servers send a (then empty) raw entry for outputs in shared memory too, some don't.
+  const bool raw_for_each = message.raw_output_contents_size() == message.outputs_size();
   int raw = 0;
   for (auto& output : *message.mutable_outputs()) {
     auto type = data_type_from_name(output.datatype());
@@ -128,11 +130,12 @@ Result<InferResult> decode(inference::ModelInferResponse&& message) {
     Tensor tensor{std::move(*output.mutable_name()), *type, {output.shape().begin(), output.shape().end()}, {}, get_region(output.parameters())};
     auto elements = element_count(tensor.shape);
     if (!elements) return std::unexpected(elements.error());
-    if (!tensor.shared) {
+    if (tensor.shared) {
+      if (raw_for_each) ++raw;
+    } else {
       if (output.has_contents()) {
         tensor.data = raw_of(*type, output.contents());
       } else if (raw < message.raw_output_contents_size()) {
-        // raw_output_contents has an entry for every output that isn't in shared memory, in their order.
         tensor.data = std::move(*message.mutable_raw_output_contents(raw++));
       } else {
         return fail(Code::data_loss, std::format("the answer has no data for output '{}'", tensor.name));
