@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/infer_call.h"
+
+#include <google/protobuf/arena.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <array>
+#include <format>
+
+#include "api/deadline.h"
+#include "api/encode.h"
+#include "api/status.h"
+
+namespace npud::api {
+namespace {
+
+struct ArenaMessage {
+  // Enough for the messages of most models without their data.
+  alignas(16) std::array<char, 2048> first_block;
+  google::protobuf::Arena arena{first_block.data(), first_block.size()};
+  inference::ModelInferRequest* message = google::protobuf::Arena::CreateMessage<inference::ModelInferRequest>(&arena);
+};
+
+// Outputs that the client wants in its memory. The first failure is the request's.
+Result<> write_regions(Backend& backend, const RegionOwner& owner, const Answer& answer, const Response& response) {
+  for (const RegionOutput& wanted : answer.region_outputs) {
+    for (const Tensor& tensor : response.outputs) {
+      if (tensor.name != wanted.output) {
+        continue;
+      }
+      if (auto written = backend.regions->write(owner, wanted.part, tensor.data.bytes()); !written) {
+        written.error().message = std::format("output '{}': {}", tensor.name, written.error().message);
+        return written;
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<inference::ModelInferRequest>> parse_infer(const grpc::ByteBuffer& bytes) {
+  auto holder = std::make_shared<ArenaMessage>();
+  grpc::ByteBuffer copy(bytes);  // references the slices; the reader wants a mutable one
+  grpc::ProtoBufferReader reader(&copy);
+  if (!reader.status().ok() || !holder->message->ParseFromZeroCopyStream(&reader)) {
+    return fail(ErrorCode::invalid_argument, "the message is no inference.ModelInferRequest: its encoding is broken");
+  }
+  return std::shared_ptr<inference::ModelInferRequest>(holder, holder->message);
+}
+
+void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller, std::shared_ptr<inference::ModelInferRequest> message,
+                  TimePoint grpc_deadline, std::stop_token cancelled, AnswerFunction done) {
+  const DecodeContext context{.tenant = caller->tenant,
+                              .highest_class = caller->highest_class,
+                              .region_owner = caller->key,
+                              .regions = caller->uid ? backend.regions : nullptr,
+                              .now = backend.clock.now(),
+                              .deadline = grpc_deadline};
+  Answer answer{message->id(), message->model_name(), {}};
+  auto decoded = decode_infer(std::move(message), context);
+  if (!decoded) {
+    return done(answer, std::unexpected(std::move(decoded.error())));
+  }
+  answer.region_outputs = std::move(decoded->region_outputs);
+  Request& request = decoded->request;
+  request.cancelled = std::move(cancelled);
+  request.done = [&backend, caller, answer = std::move(answer), done = std::move(done)](Result<Response> result) mutable {
+    if (result && !answer.region_outputs.empty()) {
+      if (auto written = write_regions(backend, caller->key, answer, *result); !written) {
+        result = std::unexpected(std::move(written.error()));
+      }
+    }
+    done(answer, std::move(result));
+  };
+  backend.server.submit(std::move(request));
+}
+
+grpc::ServerUnaryReactor* InferCall::start(Backend& backend, CallerResolver& callers, grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  auto* call = new InferCall;
+  auto caller = callers.resolve(*context);
+  if (!caller) {
+    call->Finish(to_status(caller.error()));
+    return call;
+  }
+  auto message = parse_infer(*request);
+  if (!message) {
+    call->Finish(to_status(message.error()));
+    return call;
+  }
+  submit_infer(backend, *caller, std::move(*message), deadline_of(*context, backend.clock), call->stop_.get_token(),
+               [call, context, response](const Answer& answer, Result<Response> result) {
+                 call->finish(context, response, answer, std::move(result));
+               });
+  return call;
+}
+
+void InferCall::finish(grpc::CallbackServerContext* context, grpc::ByteBuffer* response, const Answer& answer,
+                       Result<Response> result) {
+  if (!result) {
+    return Finish(to_status(result.error()));
+  }
+  auto bytes = encode_response(answer.id, *result, answer.region_outputs);
+  if (!bytes) {
+    return Finish(to_status(bytes.error()));
+  }
+  context->AddTrailingMetadata("npud-path", path_metadata(result->path));
+  response->Swap(&*bytes);
+  Finish(grpc::Status::OK);  // may delete this
+}
+
+}  // namespace npud::api
