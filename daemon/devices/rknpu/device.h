@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// An NPU with the RKNPU interface as npud's engine sees it: weights that are resident in an address space, and runs of one node.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "devices/device.h"
+#include "devices/rknpu/driver/port.h"
+#include "devices/rknpu/operation.h"
+
+namespace npud::rknpu {
+
+enum class Verify : uint8_t {
+  off,      // results are believed, but for canaries
+  sampled,  // one run in sixteen of each node is checked, and every run while the device is under suspicion
+  always,
+};
+
+struct DeviceSettings {
+  std::string name = "rknpu0";
+  std::chrono::milliseconds timeout{2000};  // of one job's execution
+  Verify verify = Verify::sampled;
+  uint64_t split_macs = 0;      // least multiply-accumulates for which a job is spread over the cores; 0: calibrated at start
+  uint32_t max_prepared = 32;   // input sizes of a model whose command words are kept
+};
+
+// Counters since the device was opened.
+struct DeviceCounters {
+  std::atomic<uint64_t> jobs{0}, tasks{0}, macs{0}, bytes_in{0}, bytes_out{0};
+  std::atomic<uint64_t> retries{0}, failures{0}, wrong_results{0}, canaries{0}, checked{0};
+  std::atomic<uint64_t> host_ns{0}, wait_ns{0};  // npud's own work a job; waiting for the NPU
+};
+
+class Residence;
+
+// Thread-safe. Residences must be gone before it.
+class RknpuDevice final : public Device {
+ public:
+  // Calibrates: runs canaries of both precisions, alone, chained and over all cores, and times them. A device that gets these wrong is
+  // opened all the same, with health `dead` and the reason. Fails when not even memory can be had.
+  static Result<std::unique_ptr<RknpuDevice>> open(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock);
+  ~RknpuDevice() override;
+
+  DeviceInfo info() const override;
+  const DeviceCounters& counters() const { return counters_; }
+
+  // Uploads a model's nodes into the address space with most room. resource_exhausted with bytes needed and free when none has enough.
+  // When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`.
+  Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes);
+
+  // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed.
+  Result<> canary();
+  bool suspected() const { return suspected_; }
+
+ private:
+  friend class Residence;
+  RknpuDevice(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock);
+  Result<> calibrate();
+  Result<std::unique_ptr<Residence>> upload_to_best_space(std::span<const PackedNode> nodes);
+  struct CanaryTimes {
+    Duration run{0};
+  };
+  Result<CanaryTimes> canary_on(NodePrecision precision, uint32_t rows, uint32_t tasks, uint32_t cores);
+  void suspect(const std::string& why);
+  void condemn(const std::string& why);
+
+  std::unique_ptr<Port> port_;
+  DeviceSettings settings_;
+  Clock& clock_;
+  DeviceCounters counters_;
+  bool chain_int8_ = false;  // several integer tasks in one job came out right
+  uint64_t split_macs_ = 0;
+  std::atomic<bool> suspected_{false};
+  mutable std::mutex mutex_;  // health, spaces
+  DeviceHealth health_ = DeviceHealth::ok;
+  std::string health_reason_;
+  std::vector<std::string> notes_;
+  std::vector<uint64_t> used_bytes_;  // by space, of residences' weights
+};
+
+// A model's weights on the device with what its runs need: buffers for features and results, command words for each size of input seen.
+// Runs of one residence exclude each other. Destroying it gives every byte back.
+class Residence {
+ public:
+  ~Residence();
+  Residence(const Residence&) = delete;
+  Residence& operator=(const Residence&) = delete;
+
+  // Matrix: rows [M][K] to [M][N]. The bias and ReLU of the node are applied. Errors as Port::run() after one retry; data_loss
+  // when a result failed its check twice; invalid_argument when the input is beyond fp16 or has no plan: run that one on the host.
+  Result<> run_matrix(std::size_t node, uint32_t rows, std::span<const float> in, std::span<float> out);
+  // Convolution: one image [C][H][W] to [N][OH][OW].
+  Result<> run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
+
+  uint64_t bytes() const;  // of NPU address space held now
+
+ private:
+  friend class RknpuDevice;
+  struct Prepared;
+  struct Placed {
+    const PackedNode* node = nullptr;
+    uint64_t weight_offset = 0;
+    std::optional<uint64_t> bias_offset;
+    uint64_t runs = 0;
+  };
+  Residence(RknpuDevice& device, uint32_t space);
+  Result<> place(std::span<const PackedNode> nodes);
+  Result<Prepared*> prepare(std::size_t node, uint32_t height, uint32_t width);
+  Result<> ensure(Memory& memory, uint64_t bytes);
+  Result<> run(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
+  Result<> attempt(std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
+  Result<> submit(const Prepared& prepared);
+
+  RknpuDevice& device_;
+  uint32_t space_;
+  std::mutex mutex_;
+  std::vector<PackedNode> nodes_;   // without their weights, which are on the device
+  std::vector<Placed> placed_;
+  Memory weights_, features_, output_;
+  std::list<Prepared> prepared_;    // newest first
+  std::vector<float> scales_;       // of the run under way: one a row, or one
+  std::vector<int8_t> quantised_;
+  std::optional<std::pair<uint32_t, uint32_t>> forced_;  // tasks and cores, in canaries
+};
+
+}  // namespace npud::rknpu

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <format>
+
+#include "devices/rknpu/device.h"
+#include "devices/rknpu/emit/chain.h"
+#include "devices/rknpu/emit/pack.h"
+#include "devices/rknpu/emit/words.h"
+#include "devices/rknpu/verify.h"
+
+namespace npud::rknpu {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kSampling = 16;
+
+uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+uint64_t ns_since(TimePoint start, Clock& clock) { return static_cast<uint64_t>((clock.now() - start).count()) * 1000; }
+
+}  // namespace
+
+// Command words and task arrays of one node for one size of input.
+struct Residence::Prepared {
+  std::size_t node = 0;
+  uint32_t height = 0, width = 0;
+  ConvPlan plan;
+  Memory words, tasks;
+  std::vector<std::vector<CoreTasks>> jobs;  // one after the other; each a gang of one or more cores
+};
+
+Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space) {}
+
+Residence::~Residence() {
+  for (Prepared& p : prepared_) {
+    device_.port_->release(p.words);
+    device_.port_->release(p.tasks);
+  }
+  const uint64_t weight_bytes = weights_.bytes.size();
+  for (Memory* memory : {&weights_, &features_, &output_}) device_.port_->release(*memory);
+  const std::lock_guard lock(device_.mutex_);
+  device_.used_bytes_[space_] -= weight_bytes;
+}
+
+uint64_t Residence::bytes() const {
+  uint64_t bytes = weights_.bytes.size() + features_.bytes.size() + output_.bytes.size();
+  for (const Prepared& p : prepared_) bytes += p.words.bytes.size() + p.tasks.bytes.size();
+  return bytes;
+}
+
+Result<> Residence::place(std::span<const PackedNode> nodes) {
+  uint64_t bytes = 0;
+  auto take = [&](uint64_t size) { return std::exchange(bytes, page_up(bytes + size)); };
+  for (const PackedNode& node : nodes) {
+    Placed placed;
+    placed.weight_offset = take(node.weights.size());
+    // int32 sums get their bias on the host, after they were scaled.
+    if (!node.bias.empty() && node.precision == NodePrecision::fp16) placed.bias_offset = take((node.bias.size() + 63) / 64 * 64 * 4);
+    placed_.push_back(placed);
+  }
+  auto memory = device_.port_->allocate(space_, std::max(bytes, kPage), Caching::write_combined);
+  if (!memory) return std::unexpected(memory.error());
+  weights_ = *memory;
+  {
+    const std::lock_guard lock(device_.mutex_);
+    device_.used_bytes_[space_] += weights_.bytes.size();
+  }
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    std::memcpy(weights_.bytes.data() + placed_[i].weight_offset, nodes[i].weights.data(), nodes[i].weights.size());
+    if (placed_[i].bias_offset) std::memcpy(weights_.bytes.data() + *placed_[i].bias_offset, nodes[i].bias.data(), nodes[i].bias.size() * 4);
+    PackedNode described = nodes[i];
+    described.weights = {};
+    nodes_.push_back(std::move(described));
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i) placed_[i].node = &nodes_[i];
+  return device_.port_->to_device(weights_, 0, weights_.bytes.size());
+}
+
+Result<> Residence::ensure(Memory& memory, uint64_t bytes) {
+  if (memory.bytes.size() >= bytes) return {};
+  // Every prepared command refers to the old address.
+  for (Prepared& p : prepared_) {
+    device_.port_->release(p.words);
+    device_.port_->release(p.tasks);
+  }
+  prepared_.clear();
+  device_.port_->release(memory);
+  auto grown = device_.port_->allocate(space_, page_up(bytes), &memory == &output_ ? Caching::cached : Caching::write_combined);
+  if (!grown) return std::unexpected(grown.error());
+  memory = *grown;
+  return {};
+}
+
+Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t height, uint32_t width) {
+  for (auto it = prepared_.begin(); it != prepared_.end(); ++it) {
+    if (it->node == index && it->height == height && it->width == width) {
+      prepared_.splice(prepared_.begin(), prepared_, it);
+      return &prepared_.front();
+    }
+  }
+  const PackedNode& node = nodes_[index];
+  Conv2d op = node.op;
+  op.height = height;
+  op.width = width;
+  auto plan = plan_conv(op);
+  if (!plan) return std::unexpected(plan.error());
+  uint32_t cores = 1, parts = 1;
+  if (forced_) {
+    std::tie(parts, cores) = *forced_;
+  } else if (device_.port_->info().cores > 1 && plan->macs() >= device_.split_macs_) {
+    parts = cores = device_.port_->info().cores;
+  }
+  if (parts > 1) {
+    plan = plan_conv(op, parts);
+    if (!plan) return std::unexpected(plan.error());
+  }
+  if (auto ready = ensure(features_, plan->feature_bytes); !ready) return std::unexpected(ready.error());
+  if (auto ready = ensure(output_, plan->output_bytes); !ready) return std::unexpected(ready.error());
+  ConvAddresses at{.features = features_.address,
+                   .weights = weights_.address + static_cast<uint32_t>(placed_[index].weight_offset),
+                   .output = output_.address};
+  if (placed_[index].bias_offset) at.bias = weights_.address + static_cast<uint32_t>(*placed_[index].bias_offset);
+
+  // Chains: fp16 tasks as one a core; integer tasks alone unless this device was seen to do them right.
+  const uint32_t tasks = static_cast<uint32_t>(plan->bands.size());
+  cores = std::min(cores, tasks);
+  const uint32_t longest = node.precision == NodePrecision::int8 && !device_.chain_int8_ ? 1 : kMaxTasksPerJob;
+  std::vector<Chain> chains;
+  Prepared prepared{.node = index, .height = height, .width = width, .plan = std::move(*plan), .words = {}, .tasks = {}, .jobs = {}};
+  for (uint32_t next = 0; next < tasks;) {
+    const uint32_t in_job = std::min(tasks - next, longest * cores);
+    const uint32_t gang = std::min(cores, in_job);
+    std::vector<CoreTasks> job;
+    for (uint32_t core = 0; core < gang; ++core) {
+      const uint32_t first = next + in_job * core / gang, end = next + in_job * (core + 1) / gang;
+      Chain chain;
+      for (uint32_t i = first; i < end; ++i) {
+        auto words = emit_band(prepared.plan, prepared.plan.bands[i], at);
+        if (!words) return std::unexpected(words.error());
+        chain.add(std::move(*words));
+      }
+      job.push_back({first, end - first});
+      chains.push_back(std::move(chain));
+    }
+    prepared.jobs.push_back(std::move(job));
+    next += in_job;
+  }
+  uint64_t words_bytes = 0;
+  for (const Chain& chain : chains) words_bytes += chain.size_bytes();
+  auto words = device_.port_->allocate(space_, words_bytes, Caching::write_combined);
+  if (!words) return std::unexpected(words.error());
+  prepared.words = *words;
+  auto array = device_.port_->allocate(space_, uint64_t{tasks} * Port::kTaskEntryBytes, Caching::cached);
+  if (!array) {
+    device_.port_->release(prepared.words);
+    return std::unexpected(array.error());
+  }
+  prepared.tasks = *array;
+  std::vector<TaskEntry> entries;
+  uint64_t offset = 0;
+  Result<> done;
+  for (const Chain& chain : chains) {
+    const auto linked = chain.link(prepared.words.address + static_cast<uint32_t>(offset));
+    if (!linked) {
+      done = std::unexpected(linked.error());
+      break;
+    }
+    std::memcpy(prepared.words.bytes.data() + offset, linked->words.data(), linked->words.size() * 8);
+    for (const ChainedTask& task : linked->tasks) {
+      entries.push_back({kDpuInterrupts, task.amount_words, prepared.words.address + static_cast<uint32_t>(offset) + task.word_offset * 8});
+    }
+    offset += chain.size_bytes();
+  }
+  device_.port_->write_tasks(prepared.tasks, entries);
+  if (done) done = device_.port_->to_device(prepared.words, 0, words_bytes);
+  if (done) done = device_.port_->to_device(prepared.tasks, 0, entries.size() * Port::kTaskEntryBytes);
+  if (!done) {
+    device_.port_->release(prepared.words);
+    device_.port_->release(prepared.tasks);
+    return std::unexpected(done.error());
+  }
+  prepared_.push_front(std::move(prepared));
+  while (prepared_.size() > device_.settings_.max_prepared) {
+    device_.port_->release(prepared_.back().words);
+    device_.port_->release(prepared_.back().tasks);
+    prepared_.pop_back();
+  }
+  return &prepared_.front();
+}
+
+Result<> Residence::run_matrix(std::size_t node, uint32_t rows, std::span<const float> in, std::span<float> out) {
+  return run(node, rows, 1, in, out);
+}
+
+Result<> Residence::run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out) {
+  return run(node, height, width, in, out);
+}
+
+Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out) {
+  const std::lock_guard lock(mutex_);
+  if (index >= nodes_.size()) return fail(ErrorCode::internal, "a node that isn't on the device was run");
+  const Conv2d& op = nodes_[index].op;
+  if (in.size() != std::size_t{op.channels} * height * width) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", nodes_[index].name, in.size(), op.channels, height, width));
+  }
+  auto prepared = prepare(index, height, width);
+  if (!prepared) return std::unexpected(prepared.error());
+  const ConvPlan& plan = (*prepared)->plan;
+  const std::size_t pixels = plan.flat ? std::size_t{height} * width : std::size_t{plan.out_height} * plan.out_width;
+  if (out.size() != pixels * op.kernels) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' makes {} values, and got room for {}", nodes_[index].name, pixels * op.kernels, out.size()));
+  }
+  auto done = attempt(index, **prepared, in, out);
+  if (!done && done.error().code != ErrorCode::invalid_argument) {
+    // The driver has stopped and reset what failed; a fault of the moment doesn't come again.
+    ++device_.counters_.retries;
+    device_.suspect(done.error().message);
+    done = attempt(index, **prepared, in, out);
+    if (!done) ++device_.counters_.failures;
+  }
+  return done;
+}
+
+Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
+  const PackedNode& node = nodes_[index];
+  const ConvPlan& plan = prepared.plan;
+  DeviceCounters& counters = device_.counters_;
+  Port& port = *device_.port_;
+  const bool matrix = node.kind == NodeKind::matrix;
+  TimePoint mark = device_.clock_.now();
+  if (node.precision == NodePrecision::fp16) {
+    const bool fits = matrix ? pack_rows(plan, in, features_.bytes) : pack_features(plan, in, features_.bytes);
+    if (!fits) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value beyond fp16's ±65504", node.name));
+  } else {
+    const std::size_t per_scale = matrix ? node.op.channels : in.size();
+    scales_.resize(in.size() / per_scale);
+    quantised_.resize(in.size());
+    for (std::size_t s = 0; s < scales_.size(); ++s) {
+      const auto part = in.subspan(s * per_scale, per_scale);
+      float largest = 0;
+      for (float v : part) {
+        if (!std::isfinite(v)) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value that is not finite", node.name));
+        largest = std::max(largest, std::fabs(v));
+      }
+      scales_[s] = largest > 0 ? largest / 127.0f : 1.0f;
+      const float inverse = 1.0f / scales_[s];
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        quantised_[s * per_scale + i] = static_cast<int8_t>(std::clamp(std::nearbyint(part[i] * inverse), -127.0f, 127.0f));
+      }
+    }
+    const std::span<const int8_t> values(quantised_);
+    matrix ? pack_rows(plan, values, features_.bytes) : pack_features(plan, values, features_.bytes);
+  }
+  if (auto handed = port.to_device(features_, 0, plan.feature_bytes); !handed) return handed;
+  if (auto handed = port.to_device(output_, 0, plan.output_bytes); !handed) return handed;
+  counters.host_ns += ns_since(mark, device_.clock_);
+
+  mark = device_.clock_.now();
+  if (auto ran = submit(prepared); !ran) return ran;
+  counters.wait_ns += ns_since(mark, device_.clock_);
+
+  mark = device_.clock_.now();
+  if (auto back = port.from_device(output_, 0, plan.output_bytes); !back) return back;
+  const std::span<const std::byte> cube = output_.bytes.first(plan.output_bytes);
+  const Verify verify = device_.settings_.verify;
+  if (verify == Verify::always || (verify == Verify::sampled && (device_.suspected_ || placed_[index].runs % kSampling == 0))) {
+    ++counters.checked;
+    const bool right = node.precision == NodePrecision::fp16 ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)
+                                                             : int8_result_is_right(node, plan, quantised_, cube);
+    if (!right) {
+      ++counters.wrong_results;
+      return fail(ErrorCode::data_loss, std::format("the NPU's result of node '{}' failed its check", node.name));
+    }
+  }
+  ++placed_[index].runs;
+  if (node.precision == NodePrecision::fp16) {
+    matrix ? unpack_rows(plan, cube, out) : unpack_image(plan, cube, out);
+  } else {
+    // The sums are read in place: fp32 and int32 have the same size.
+    const std::span<int32_t> sums(reinterpret_cast<int32_t*>(out.data()), out.size());
+    matrix ? unpack_rows(plan, cube, sums) : unpack_image(plan, cube, sums);
+    const std::size_t n = node.op.kernels, pixels = out.size() / n;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::size_t kernel = matrix ? i % n : i / pixels;
+      int32_t sum;
+      std::memcpy(&sum, &out[i], 4);
+      out[i] = static_cast<float>(sum) * node.scales[kernel] * scales_[matrix ? i / n : 0] + (node.bias.empty() ? 0.0f : node.bias[kernel]);
+    }
+  }
+  if (node.relu) {
+    for (float& v : out) v = std::max(v, 0.0f);
+  }
+  counters.macs += plan.macs();
+  counters.bytes_in += plan.feature_bytes;
+  counters.bytes_out += plan.output_bytes;
+  counters.host_ns += ns_since(mark, device_.clock_);
+  return {};
+}
+
+Result<> Residence::submit(const Prepared& prepared) {
+  for (const auto& job : prepared.jobs) {
+    const Submission submission{.space = space_, .tasks = &prepared.tasks, .cores = job, .timeout = device_.settings_.timeout};
+    ++device_.counters_.jobs;
+    for (const CoreTasks& core : job) device_.counters_.tasks += core.count;
+    if (auto ran = device_.port_->run(submission); !ran) return ran;
+  }
+  return {};
+}
+
+}  // namespace npud::rknpu
