@@ -45,7 +45,7 @@ std::expected<PciConfig, std::string> PciConfig::create(const FunctionSpec& spec
   config.define(0x02, 2, spec.device);
   // Writable: memory space, bus master, parity response, SERR#, interrupt disable.
   config.define(kCommand, 2, 0, 0x0546);
-  config.define(kStatus, 2, spec.msix_vectors ? 0x0010 : 0);  // capabilities list
+  config.define(kStatus, 2, 0x0010);  // capabilities list
   config.define(0x08, 1, spec.revision);
   config.define(0x09, 3, spec.class_code);
   config.define(0x0c, 1, 0, 0xff);  // cache line size
@@ -57,9 +57,11 @@ std::expected<PciConfig, std::string> PciConfig::create(const FunctionSpec& spec
   config.define(0x2e, 2, spec.subsystem_device);
   config.define(0x3c, 1, 0, 0xff);  // interrupt line
   config.define(0x3d, 1, spec.intx ? 1 : 0);
+  config.define(0x34, 1, spec.msix_vectors ? kMsixCapability : kAfCapability);
+  config.define(kAfCapability, 4,
+                0x03060013);  // 6 bytes: transactions pending and function level reset are implemented
   if (spec.msix_vectors) {
-    config.define(0x34, 1, kMsixCapability);
-    config.define(kMsixCapability, 2, 0x0011);
+    config.define(kMsixCapability, 2, 0x0011 | kAfCapability << 8);
     config.define(kMsixCapability + 2, 2, spec.msix_vectors - 1, 0xc000);
     config.define(kMsixCapability + 4, 4, spec.msix_table_offset | spec.msix_bar);
     config.define(kMsixCapability + 8, 4, spec.msix_pba_offset | spec.msix_bar);
@@ -77,13 +79,17 @@ void PciConfig::read(uint64_t offset, std::span<std::byte> data) const {
   }
 }
 
-void PciConfig::write(uint64_t offset, std::span<const std::byte> data) {
+bool PciConfig::write(uint64_t offset, std::span<const std::byte> data) {
+  bool reset = false;
   for (size_t i = 0; i < data.size(); i++) {
-    if (offset >= kSizeBytes || i >= kSizeBytes - offset) return;
+    if (offset >= kSizeBytes || i >= kSizeBytes - offset) break;
+    // The control byte's bit reads as zero.
+    if (offset + i == kAfCapability + 4) reset = (data[i] & std::byte{1}) != std::byte{0};
     const uint8_t mask = writable_[offset + i];
     uint8_t& byte = bytes_[offset + i];
     byte = static_cast<uint8_t>((byte & ~mask) | (std::to_integer<uint8_t>(data[i]) & mask));
   }
+  return reset;
 }
 
 void PciConfig::set_interrupt_status(bool asserted) {

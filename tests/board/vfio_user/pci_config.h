@@ -19,6 +19,7 @@ class PciConfig {
  public:
   static constexpr size_t kSizeBytes = 256;
   static constexpr uint8_t kMsixCapability = 0x40;
+  static constexpr uint8_t kAfCapability = 0x50;
 
   // An error says what in the spec no PCI function can have.
   static std::expected<PciConfig, std::string> create(const FunctionSpec& spec);
@@ -29,7 +30,8 @@ class PciConfig {
   // Accesses of any size and alignment; bytes beyond the space read as zero and are not written. Read-only bits keep
   // their value.
   void read(uint64_t offset, std::span<std::byte> data) const;
-  void write(uint64_t offset, std::span<const std::byte> data);
+  // True: the write asked for a function level reset, which is the caller's to carry out.
+  [[nodiscard]] bool write(uint64_t offset, std::span<const std::byte> data);
 
   // Shown as bit 3 of the status register.
   void set_interrupt_status(bool asserted);

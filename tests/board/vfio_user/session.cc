@@ -76,11 +76,8 @@ std::expected<std::span<const std::byte>, std::string> Session::handle(const Hea
 }
 
 void Session::disconnect() {
-  device_.reset();
-  irqs_.reset();
+  reset();
   irqs_.disconnect();
-  config_.reset();
-  config_changed();
   if (auto cleared = dma_.clear(); !cleared) log_(cleared.error().reason);
   negotiated_ = false;
 }
@@ -164,8 +161,11 @@ Session::Outcome Session::answer(const RegionReadRequest& request) {
 Session::Outcome Session::answer(const RegionWriteRequest& request) {
   if (auto ok = check_access("REGION_WRITE", request.region, request.offset, request.data.size()); !ok) return ok;
   if (request.region == kRegionConfig) {
-    config_.write(request.offset, request.data);
-    config_changed();
+    if (config_.write(request.offset, request.data)) {
+      reset();
+    } else {
+      config_changed();
+    }
   } else {
     bar_write(request.region, request.offset, request.data);
   }
@@ -183,11 +183,15 @@ Session::Outcome Session::answer(const RegionWriteMultiRequest& request) {
 }
 
 Session::Outcome Session::answer(const ResetRequest&) {
+  reset();
+  return {};
+}
+
+void Session::reset() {
   device_.reset();
   irqs_.reset();
   config_.reset();
   config_changed();
-  return {};
 }
 
 Session::Outcome Session::answer(const UnsupportedRequest& request) {

@@ -73,6 +73,7 @@ class Session final : public Bus {
   void bar_read(unsigned bar, uint64_t offset, std::span<std::byte> data);
   void bar_write(unsigned bar, uint64_t offset, std::span<const std::byte> data);
   void config_changed();
+  void reset();
   bool may_dma();
   template <typename T>
   void append(const T& wire);

@@ -18,8 +18,8 @@ class PciConfigTest : public ::testing::Test {
     return value;
   }
   template <typename T>
-  void put(uint64_t offset, T value) {
-    config_.write(offset, std::as_bytes(std::span(&value, 1)));
+  bool put(uint64_t offset, T value) {
+    return config_.write(offset, std::as_bytes(std::span(&value, 1)));
   }
   PciConfig config_;
 };
@@ -69,7 +69,7 @@ TEST_F(PciConfigTest, decodes_the_command_register) {
 TEST_F(PciConfigTest, offers_msix) {
   EXPECT_EQ(get<uint16_t>(0x06) & 0x10, 0x10);
   EXPECT_EQ(get<uint8_t>(0x34), 0x40);
-  EXPECT_EQ(get<uint16_t>(0x40), 0x0011) << "the last capability";
+  EXPECT_EQ(get<uint16_t>(0x40), 0x5011);
   EXPECT_EQ(get<uint16_t>(0x42), 2) << "vectors minus one";
   EXPECT_EQ(get<uint32_t>(0x44), 4u);
   EXPECT_EQ(get<uint32_t>(0x48), 0x804u);
@@ -77,6 +77,14 @@ TEST_F(PciConfigTest, offers_msix) {
   EXPECT_EQ(get<uint16_t>(0x42), 0xc002);
   EXPECT_TRUE(config_.msix_enabled());
   EXPECT_TRUE(config_.msix_function_masked());
+}
+
+TEST_F(PciConfigTest, offers_function_level_reset) {
+  EXPECT_EQ(get<uint32_t>(0x50), 0x03060013u) << "the last capability";
+  EXPECT_FALSE(put<uint8_t>(0x54, 0xfe));
+  EXPECT_TRUE(put<uint8_t>(0x54, 1));
+  EXPECT_TRUE(put<uint32_t>(0x52, 0x00010000)) << "a wider access reaches the control byte, too";
+  EXPECT_EQ(get<uint16_t>(0x54), 0);
 }
 
 TEST_F(PciConfigTest, ignores_what_is_beyond_its_end) {

@@ -92,8 +92,12 @@ TEST_F(ServerTest, resets_the_device_on_request_and_when_the_client_leaves) {
   client_->call(Command::kDeviceReset);
   EXPECT_EQ(device_.resets, 1);
   EXPECT_EQ(client_->read_value<uint16_t>(kRegionConfig, 4), 0);
+  client_->set_command_register(6);
+  client_->write<uint8_t>(kRegionConfig, 0x54, 1);
+  EXPECT_EQ(device_.resets, 2) << "by the guest, through the capability";
+  EXPECT_EQ(client_->read_value<uint16_t>(kRegionConfig, 4), 0);
   EXPECT_TRUE(leave());
-  EXPECT_EQ(device_.resets, 2);
+  EXPECT_EQ(device_.resets, 3);
 }
 
 TEST_F(ServerTest, serves_the_next_client_from_a_clean_state) {
