@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernel/include/vboard/vboard_regs.h"
+#include "tests/board/rk3588/counters.h"
 
 namespace npud::rk3588 {
 namespace {
