@@ -111,6 +111,7 @@ class Run:
         self._tolerate = re.compile(tolerate) if tolerate else None
         self._begun = False
         self._buffers = {"console": b"", "output": b""}
+        self.timed_out = False
         self._logs = {name: open(directory / f"{name}.log", "wb") for name in self._buffers}
         self._listeners = {}
         for name in self._buffers:
@@ -126,7 +127,6 @@ class Run:
             selector.register(listener, selectors.EVENT_READ, ("accept", name))
         with open(self.directory / "qemu.log", "wb") as log:
             qemu = _start(words, log)
-        self._qemu = qemu
         streams = 0
         off_deadline = None
         try:
@@ -136,6 +136,7 @@ class Run:
                     if kind == "accept":
                         stream, _ = key.fileobj.accept()
                         selector.unregister(key.fileobj)
+                        key.fileobj.close()
                         selector.register(stream, selectors.EVENT_READ, ("read", name))
                         streams += 1
                         continue
@@ -176,8 +177,6 @@ class Run:
             self.problems.append(f"QEMU ended with status {qemu.returncode}: {text}" if text or qemu.returncode
                                  else "the guest died before the command ended")
         return self.status
-
-    timed_out = False
 
     def _feed(self, name, data):
         if not data:
