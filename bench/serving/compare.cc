@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// npud-bench-serving: compares a running npud with references, and prints a JSON line for each comparison. bench/serving/run starts both.
+// npud-bench-serving: compares a running npud with references, and prints a JSON line for each comparison.
+// bench/serving/run starts both.
 //
 //   npud-bench-serving echo NPUD-ADDRESS ECHO-ADDRESS [ROUNDS]       requests/s and latencies against a bare gRPC echo
-//   npud-bench-serving session NPUD-ADDRESS MODEL.onnx THREADS [ROUNDS]   OCR detection against the same session in this process
-//   npud-bench-serving shm NPUD-ADDRESS [ROUNDS]                     4 MiB tensors through shared memory against inline
+//   npud-bench-serving session NPUD-ADDRESS MODEL.onnx THREADS [ROUNDS]   OCR detection against the same session in
+//   this process npud-bench-serving shm NPUD-ADDRESS [ROUNDS]                     4 MiB tensors through shared memory
+//   against inline
 //
-// What is compared runs in turns of a second or so; a ratio is the median of the turns' ratios, so that what else the machine does meets
-// both sides alike.
+// What is compared runs in turns of a second or so; a ratio is the median of the turns' ratios, so that what else the
+// machine does meets both sides alike.
 #include <algorithm>
 #include <cstring>
 #include <format>
@@ -41,7 +43,8 @@ nc::Client connect(const std::string& address) {
 nc::InferRequest identity_request(std::size_t elements) {
   nc::InferRequest request;
   request.model = kIdentity;
-  request.inputs.push_back(nc::Tensor::of<float>("x", {static_cast<std::int64_t>(elements)}, std::vector<float>(elements, 0.5f)));
+  request.inputs.push_back(
+      nc::Tensor::of<float>("x", {static_cast<std::int64_t>(elements)}, std::vector<float>(elements, 0.5f)));
   return request;
 }
 
@@ -59,20 +62,22 @@ nc::LoadReport load(const nc::Client& client, unsigned in_flight, std::chrono::m
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
-  return values.size() % 2 == 1 ? values[values.size() / 2] : (values[values.size() / 2 - 1] + values[values.size() / 2]) / 2;
+  return values.size() % 2 == 1 ? values[values.size() / 2]
+                                : (values[values.size() / 2 - 1] + values[values.size() / 2]) / 2;
 }
 
 // `at_least`: the goal is a lower bound of ours/reference; else an upper one.
-void print(const std::string& name, const std::vector<double>& ours, const std::vector<double>& reference, const std::string& unit, double goal,
-           bool at_least) {
+void print(const std::string& name, const std::vector<double>& ours, const std::vector<double>& reference,
+           const std::string& unit, double goal, bool at_least) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / reference[i]);
   double ratio = median(ratios);
   bool holds = at_least ? ratio >= goal : ratio <= goal;
-  std::cout << std::format(
-                   R"({{"name": "{}", "ours": {:.2f}, "reference": {:.2f}, "unit": "{}", "ratio": {:.3f}, "goal": "{} {}", "holds": {}}})", name,
-                   median(ours), median(reference), unit, ratio, at_least ? ">=" : "<=", goal, holds)
-            << std::endl;
+  std::cout
+      << std::format(
+             R"({{"name": "{}", "ours": {:.2f}, "reference": {:.2f}, "unit": "{}", "ratio": {:.3f}, "goal": "{} {}", "holds": {}}})",
+             name, median(ours), median(reference), unit, ratio, at_least ? ">=" : "<=", goal, holds)
+      << std::endl;
 }
 
 void compare_echo(const nc::Client& ours, const nc::Client& echo, int rounds) {
@@ -120,7 +125,8 @@ void compare_session(const nc::Client& client, const std::string& model_file, in
           session.run(shape, values);
           ++runs;
         }
-        in_process.push_back(static_cast<double>(runs) / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        in_process.push_back(static_cast<double>(runs) /
+                             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
       }
     }
   }
@@ -138,10 +144,12 @@ void compare_shared_memory(const nc::Client& client, int rounds) {
   shared.inputs[0].data.clear();
   shared.inputs[0].shared = memory->span(0, size_bytes);
   shared.outputs.push_back({"y", memory->span(size_bytes, size_bytes)});
-  auto make_inline = [&](unsigned) { return in_line; };
-  auto make_shared = [&](unsigned) { return shared; };
+  using Make = std::function<nc::InferRequest(unsigned)>;
+  const Make make_inline = [&](unsigned) { return in_line; };
+  const Make make_shared = [&](unsigned) { return shared; };
   load(client, 1, std::chrono::milliseconds(300), make_shared);
-  if (std::memcmp(memory->bytes().data(), memory->bytes().data() + size_bytes, size_bytes) != 0) give_up("what came back isn't what was sent");
+  if (std::memcmp(memory->bytes().data(), memory->bytes().data() + size_bytes, size_bytes) != 0)
+    give_up("what came back isn't what was sent");
   load(client, 1, std::chrono::milliseconds(300), make_inline);
   std::vector<double> through_shm, sent;
   for (int round = 0; round < rounds; ++round) {
@@ -156,7 +164,8 @@ void compare_shared_memory(const nc::Client& client, int rounds) {
 int number(const char* text, const char* what) {
   char* end = nullptr;
   long value = std::strtol(text, &end, 10);
-  if (*text == '\0' || *end != '\0' || value < 1 || value > 1000) give_up(std::format("{} is no number of {}", text, what));
+  if (*text == '\0' || *end != '\0' || value < 1 || value > 1000)
+    give_up(std::format("{} is no number of {}", text, what));
   return static_cast<int>(value);
 }
 
@@ -172,7 +181,8 @@ int main(int argc, char** argv) {
   } else if (what == "shm" && argc >= 3) {
     compare_shared_memory(connect(argv[2]), rounds(3));
   } else {
-    std::cerr << "usage: npud-bench-serving echo NPUD ECHO [ROUNDS] | session NPUD MODEL.onnx THREADS [ROUNDS] | shm NPUD [ROUNDS]\n";
+    std::cerr << "usage: npud-bench-serving echo NPUD ECHO [ROUNDS] | session NPUD MODEL.onnx THREADS [ROUNDS] | shm "
+                 "NPUD [ROUNDS]\n";
     return 2;
   }
   return 0;

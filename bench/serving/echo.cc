@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// npud-bench-echo SOCKET: what gRPC costs without npud. The same service, message and kind of server (callbacks, one unix socket); ModelInfer
-// answers with the inputs as outputs and does nothing else. Runs until SIGTERM or SIGINT.
+// npud-bench-echo SOCKET: what gRPC costs without npud. The same service, message and kind of server (callbacks, one
+// unix socket); ModelInfer answers with the inputs as outputs and does nothing else. Runs until SIGTERM or SIGINT.
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -13,7 +13,8 @@ namespace {
 
 class Echo final : public inference::GRPCInferenceService::CallbackService {
  public:
-  grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context, const inference::ModelInferRequest* request,
+  grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context,
+                                       const inference::ModelInferRequest* request,
                                        inference::ModelInferResponse* response) override {
     response->set_model_name(request->model_name());
     response->set_model_version("1");

@@ -39,18 +39,22 @@ client::Result<std::vector<std::int64_t>> parse_shape(const std::string& text) {
   while (std::getline(parts, part, ',')) {
     char* end = nullptr;
     long long value = std::strtoll(part.c_str(), &end, 10);
-    if (part.empty() || *end != '\0' || value < 0) return client::fail(client::Code::invalid_argument, std::format("'{}' is no shape; write it as 1,3,48,320", text));
+    if (part.empty() || *end != '\0' || value < 0)
+      return client::fail(client::Code::invalid_argument,
+                          std::format("'{}' is no shape; write it as 1,3,48,320", text));
     shape.push_back(value);
   }
   return shape;
 }
 
 // NAME=VALUE options by name.
-client::Result<std::map<std::string, std::string>> by_name(const std::vector<std::string>& options, const char* option) {
+client::Result<std::map<std::string, std::string>> by_name(const std::vector<std::string>& options,
+                                                           const char* option) {
   std::map<std::string, std::string> out;
   for (const std::string& text : options) {
     auto equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) return client::fail(client::Code::invalid_argument, std::format("{} {}: write it as NAME=…", option, text));
+    if (equals == std::string::npos || equals == 0)
+      return client::fail(client::Code::invalid_argument, std::format("{} {}: write it as NAME=…", option, text));
     out[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return out;
@@ -86,7 +90,11 @@ client::Result<std::vector<Tensor>> make_inputs(const client::Client& client, co
       inputs.push_back(*std::move(tensor));
       continue;
     }
-    Tensor tensor{input.name(), client::data_type_from_name(input.datatype()).value_or(client::DataType::fp32), {input.shape().begin(), input.shape().end()}, {}, {}};
+    Tensor tensor{input.name(),
+                  client::data_type_from_name(input.datatype()).value_or(client::DataType::fp32),
+                  {input.shape().begin(), input.shape().end()},
+                  {},
+                  {}};
     if (auto shape = shapes->extract(input.name()); !shape.empty()) {
       auto parsed = parse_shape(shape.mapped());
       if (!parsed) return std::unexpected(parsed.error());
@@ -94,8 +102,10 @@ client::Result<std::vector<Tensor>> make_inputs(const client::Client& client, co
     }
     auto count = client::element_count(tensor.shape);
     if (!count) {
-      return client::fail(client::Code::invalid_argument, std::format("input '{}' is {} {}, of any size: say which with --shape {}=… or --input {}=FILE.npy", input.name(),
-                                                                      input.datatype(), client::shape_text(tensor.shape), input.name(), input.name()));
+      return client::fail(
+          client::Code::invalid_argument,
+          std::format("input '{}' is {} {}, of any size: say which with --shape {}=… or --input {}=FILE.npy",
+                      input.name(), input.datatype(), client::shape_text(tensor.shape), input.name(), input.name()));
     }
     if (tensor.type == client::DataType::bytes) {
       tensor = Tensor::of_strings(tensor.name, tensor.shape, std::vector<std::string>(*count));
@@ -106,7 +116,9 @@ client::Result<std::vector<Tensor>> make_inputs(const client::Client& client, co
     inputs.push_back(std::move(tensor));
   }
   for (const auto* left : {&*files, &*shapes}) {
-    if (!left->empty()) return client::fail(client::Code::invalid_argument, std::format("model '{}' has no input '{}'", args.model, left->begin()->first));
+    if (!left->empty())
+      return client::fail(client::Code::invalid_argument,
+                          std::format("model '{}' has no input '{}'", args.model, left->begin()->first));
   }
   return inputs;
 }
@@ -117,7 +129,8 @@ struct SharedWorker {
   client::InferRequest request;
 };
 
-client::Result<std::vector<SharedWorker>> share(const client::Client& client, const client::InferRequest& plain, unsigned workers) {
+client::Result<std::vector<SharedWorker>> share(const client::Client& client, const client::InferRequest& plain,
+                                                unsigned workers) {
   auto once = client.infer(plain);  // tells the outputs' sizes
   if (!once) return std::unexpected(once.error());
   auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
@@ -150,18 +163,24 @@ void show(const Args& args, const client::LoadReport& report, bool json) {
   auto ms = [&](double p) { return static_cast<double>(report.percentile_us(p)) / 1000; };
   if (json) {
     std::cout << std::format(
-        "{{\"model\": \"{}\", \"concurrency\": {}, \"shared_memory\": {}, \"succeeded\": {}, \"failed\": {}, \"elapsed_s\": {:.3f}, "
-        "\"requests_per_s\": {:.2f}, \"p50_us\": {}, \"p90_us\": {}, \"p95_us\": {}, \"p99_us\": {}, \"max_us\": {}}}\n",
-        args.model, args.concurrency, args.shared, report.succeeded, report.failed, static_cast<double>(report.elapsed.count()) / 1e6, report.per_second(),
-        report.percentile_us(50), report.percentile_us(90), report.percentile_us(95), report.percentile_us(99), report.percentile_us(100));
+        "{{\"model\": \"{}\", \"concurrency\": {}, \"shared_memory\": {}, \"succeeded\": {}, \"failed\": {}, "
+        "\"elapsed_s\": {:.3f}, "
+        "\"requests_per_s\": {:.2f}, \"p50_us\": {}, \"p90_us\": {}, \"p95_us\": {}, \"p99_us\": {}, \"max_us\": "
+        "{}}}\n",
+        args.model, args.concurrency, args.shared, report.succeeded, report.failed,
+        static_cast<double>(report.elapsed.count()) / 1e6, report.per_second(), report.percentile_us(50),
+        report.percentile_us(90), report.percentile_us(95), report.percentile_us(99), report.percentile_us(100));
     return;
   }
-  std::cout << std::format("{} requests in {:.2f} s with {} in flight{}: {:.1f}/s\n", report.succeeded, static_cast<double>(report.elapsed.count()) / 1e6,
-                           args.concurrency, args.shared ? ", through shared memory" : "", report.per_second());
+  std::cout << std::format("{} requests in {:.2f} s with {} in flight{}: {:.1f}/s\n", report.succeeded,
+                           static_cast<double>(report.elapsed.count()) / 1e6, args.concurrency,
+                           args.shared ? ", through shared memory" : "", report.per_second());
   if (report.succeeded > 0) {
-    std::cout << std::format("latency in ms: p50 {:.2f}  p90 {:.2f}  p95 {:.2f}  p99 {:.2f}  max {:.2f}\n", ms(50), ms(90), ms(95), ms(99), ms(100));
+    std::cout << std::format("latency in ms: p50 {:.2f}  p90 {:.2f}  p95 {:.2f}  p99 {:.2f}  max {:.2f}\n", ms(50),
+                             ms(90), ms(95), ms(99), ms(100));
   }
-  for (const auto& [path, count] : report.paths) std::cout << std::format("path {}: {}\n", printable(path.empty() ? "unknown" : path), count);
+  for (const auto& [path, count] : report.paths)
+    std::cout << std::format("path {}: {}\n", printable(path.empty() ? "unknown" : path), count);
   if (report.failed > 0) {
     std::cout << std::format("{} requests failed:\n", report.failed);
     for (const auto& [error, count] : report.errors) std::cout << std::format("  {} x {}\n", count, printable(error));
@@ -186,7 +205,8 @@ int bench(const Session& session, const Args& args) {
   client::LoadOptions options;
   options.in_flight = args.concurrency;
   options.requests = args.requests;
-  options.duration = std::chrono::milliseconds(args.requests > 0 ? 0 : static_cast<std::int64_t>(args.duration_s * 1000));
+  options.duration =
+      std::chrono::milliseconds(args.requests > 0 ? 0 : static_cast<std::int64_t>(args.duration_s * 1000));
   options.warm_up_requests = 1;
   options.make = [&](unsigned) { return plain; };
   if (args.shared) {
@@ -199,8 +219,11 @@ int bench(const Session& session, const Args& args) {
   if (progress) {
     options.progress = [&](std::uint64_t done, std::chrono::microseconds elapsed) {
       double seconds = static_cast<double>(elapsed.count()) / 1e6;
-      double part = args.requests > 0 ? static_cast<double>(done) / static_cast<double>(args.requests) : seconds / args.duration_s;
-      std::cerr << std::format("\r{:3.0f}%  {} requests  {:.1f}/s\x1b[K", std::min(1.0, part) * 100, done, static_cast<double>(done) / seconds) << std::flush;
+      double part = args.requests > 0 ? static_cast<double>(done) / static_cast<double>(args.requests)
+                                      : seconds / args.duration_s;
+      std::cerr << std::format("\r{:3.0f}%  {} requests  {:.1f}/s\x1b[K", std::min(1.0, part) * 100, done,
+                               static_cast<double>(done) / seconds)
+                << std::flush;
     };
   }
   catch_interrupts();
@@ -214,13 +237,19 @@ int bench(const Session& session, const Args& args) {
 
 void add_bench_command(CLI::App& app, Session& session) {
   auto args = std::make_shared<Args>();
-  auto* command = app.add_subcommand("bench", "Send requests to a model in a closed loop and print throughput and latencies");
+  auto* command =
+      app.add_subcommand("bench", "Send requests to a model in a closed loop and print throughput and latencies");
   command->add_option("model", args->model, "Its name")->required();
   command->add_option("-c,--concurrency", args->concurrency, "Requests in flight (1)")->check(CLI::Range(1u, 1024u));
-  auto* duration = command->add_option("-t,--duration", args->duration_s, "Seconds to run (5)")->check(CLI::Range(0.05, 86400.0))->type_name("SECONDS");
-  command->add_option("-n,--requests", args->requests, "Requests to send, instead of a duration")->check(CLI::PositiveNumber)->excludes(duration);
+  auto* duration = command->add_option("-t,--duration", args->duration_s, "Seconds to run (5)")
+                       ->check(CLI::Range(0.05, 86400.0))
+                       ->type_name("SECONDS");
+  command->add_option("-n,--requests", args->requests, "Requests to send, instead of a duration")
+      ->check(CLI::PositiveNumber)
+      ->excludes(duration);
   command->add_option("-i,--input", args->inputs, "An input from a file")->type_name("NAME=FILE.npy");
-  command->add_option("--shape", args->shapes, "The shape of an input of any size; it is filled with zeros")->type_name("NAME=1,3,48,320");
+  command->add_option("--shape", args->shapes, "The shape of an input of any size; it is filled with zeros")
+      ->type_name("NAME=1,3,48,320");
   command->add_flag("--random", args->random, "Fill inputs with random values (always the same ones) instead of zeros");
   command->add_flag("--shm", args->shared, "Send and receive through shared memory");
   command->add_option("--model-version", args->version, "Its version (by the model's version policy)");

@@ -25,13 +25,14 @@ struct Session {
   client::Result<client::Client> open() const;
 };
 
-void add_model_commands(CLI::App& app, Session& session);    // models, metadata, config, stats, load, unload
-void add_infer_command(CLI::App& app, Session& session);     // infer
-void add_control_commands(CLI::App& app, Session& session);  // status, devices, programs, tenants, running, explain, drain, resume, reset
-void add_events_command(CLI::App& app, Session& session);    // events
-void add_top_command(CLI::App& app, Session& session);       // top
-void add_bench_command(CLI::App& app, Session& session);     // bench
-void add_doctor_command(CLI::App& app, Session& session);    // doctor
+void add_model_commands(CLI::App& app, Session& session);  // models, metadata, config, stats, load, unload
+void add_infer_command(CLI::App& app, Session& session);   // infer
+void add_control_commands(
+    CLI::App& app, Session& session);  // status, devices, programs, tenants, running, explain, drain, resume, reset
+void add_events_command(CLI::App& app, Session& session);  // events
+void add_top_command(CLI::App& app, Session& session);     // top
+void add_bench_command(CLI::App& app, Session& session);   // bench
+void add_doctor_command(CLI::App& app, Session& session);  // doctor
 
 // Set by SIGINT and SIGTERM once catch_interrupts() was called.
 extern volatile std::sig_atomic_t interrupted;

@@ -28,7 +28,9 @@ constexpr std::array<const char*, 4> kWords = {"ok", "note", "warning", "failure
 
 class Examination {
  public:
-  void add(Verdict verdict, std::string about, std::string text) { findings_.push_back({verdict, std::move(about), std::move(text)}); }
+  void add(Verdict verdict, std::string about, std::string text) {
+    findings_.push_back({verdict, std::move(about), std::move(text)});
+  }
 
   int finish(bool json, int status_on_failure) const {
     bool failed = false;
@@ -36,13 +38,14 @@ class Examination {
     if (json) {
       std::string text;
       for (const Finding& f : findings_) {
-        text += std::format("{}{{\"verdict\": \"{}\", \"about\": \"{}\", \"text\": \"{}\"}}", text.empty() ? "" : ", ", kWords[static_cast<std::size_t>(f.verdict)],
-                            escape(f.about), escape(f.text));
+        text += std::format("{}{{\"verdict\": \"{}\", \"about\": \"{}\", \"text\": \"{}\"}}", text.empty() ? "" : ", ",
+                            kWords[static_cast<std::size_t>(f.verdict)], escape(f.about), escape(f.text));
       }
       std::cout << std::format("{{\"well\": {}, \"findings\": [{}]}}\n", !failed, text);
     } else {
       for (const Finding& f : findings_) {
-        std::cout << std::format("{:<8} {}: {}\n", kWords[static_cast<std::size_t>(f.verdict)], printable(f.about), printable(f.text));
+        std::cout << std::format("{:<8} {}: {}\n", kWords[static_cast<std::size_t>(f.verdict)], printable(f.about),
+                                 printable(f.text));
       }
       std::cout << (failed ? "Something needs attention.\n" : "All is well.\n");
     }
@@ -69,8 +72,9 @@ void look_for_nodes(Examination& examination) {
     if (glob(pattern, 0, nullptr, &found) == 0) {
       for (std::size_t i = 0; i < found.gl_pathc; ++i) {
         examination.add(Verdict::note, found.gl_pathv[i],
-                        access(found.gl_pathv[i], R_OK | W_OK) == 0 ? "an NPU's device node; you may open it yourself, beside npud"
-                                                                    : "an NPU's device node; it is npud's, you need no right to it");
+                        access(found.gl_pathv[i], R_OK | W_OK) == 0
+                            ? "an NPU's device node; you may open it yourself, beside npud"
+                            : "an NPU's device node; it is npud's, you need no right to it");
       }
     }
     globfree(&found);
@@ -78,17 +82,29 @@ void look_for_nodes(Examination& examination) {
 }
 
 void examine_devices(Examination& examination, const v1::ListDevicesResponse& devices) {
-  if (devices.devices().empty()) examination.add(Verdict::failure, "devices", "npud has none; enable one in npud.toml ([devices.host] needs no hardware)");
+  if (devices.devices().empty())
+    examination.add(Verdict::failure, "devices",
+                    "npud has none; enable one in npud.toml ([devices.host] needs no hardware)");
   for (const auto& d : devices.devices()) {
     std::string about = "device " + d.name();
-    std::string text = std::format("{}, {} of {} slots used, {} jobs done", health_name(d.health()), d.slots_used(), d.slots(), d.jobs_done());
+    std::string text = std::format("{}, {} of {} slots used, {} jobs done", health_name(d.health()), d.slots_used(),
+                                   d.slots(), d.jobs_done());
     if (!d.health_reason().empty()) text += "; " + d.health_reason();
-    Verdict verdict = d.health() == v1::HEALTH_OK ? Verdict::ok : d.health() == v1::HEALTH_DEGRADED ? Verdict::warning : Verdict::failure;
-    if (verdict == Verdict::failure) text += std::format("; an administrator may try: npuctl drain --device {0}; npuctl reset {0}; npuctl resume --device {0}", d.name());
+    Verdict verdict = d.health() == v1::HEALTH_OK         ? Verdict::ok
+                      : d.health() == v1::HEALTH_DEGRADED ? Verdict::warning
+                                                          : Verdict::failure;
+    if (verdict == Verdict::failure)
+      text += std::format(
+          "; an administrator may try: npuctl drain --device {0}; npuctl reset {0}; npuctl resume --device {0}",
+          d.name());
     examination.add(verdict, about, text);
-    if (d.draining()) examination.add(Verdict::warning, about, std::format("it is drained and takes no work; npuctl resume --device {}", d.name()));
+    if (d.draining())
+      examination.add(Verdict::warning, about,
+                      std::format("it is drained and takes no work; npuctl resume --device {}", d.name()));
     if (d.brought_in() > 100 && d.switch_us() > d.busy_us()) {
-      examination.add(Verdict::warning, about, "it spends more time bringing programs in and out than running them: give it more slots or memory, or serve fewer models");
+      examination.add(Verdict::warning, about,
+                      "it spends more time bringing programs in and out than running them: give it more slots or "
+                      "memory, or serve fewer models");
     }
     for (const auto& note : d.notes()) examination.add(Verdict::note, about, note);
   }
@@ -100,17 +116,23 @@ void examine_models(Examination& examination, const inference::RepositoryIndexRe
     if (m.state() == "READY") {
       ++ready;
     } else if (m.state() == "LOADING" || m.state() == "UNLOADING") {
-      examination.add(Verdict::note, "model " + m.name(), m.state() == "LOADING" ? "it is being loaded" : "it is being unloaded");
+      examination.add(Verdict::note, "model " + m.name(),
+                      m.state() == "LOADING" ? "it is being loaded" : "it is being unloaded");
     } else if (!m.reason().empty()) {
-      examination.add(m.reason() == "unloaded" ? Verdict::note : Verdict::failure, std::format("model {} version {}", m.name(), m.version()), m.reason());
+      examination.add(m.reason() == "unloaded" ? Verdict::note : Verdict::failure,
+                      std::format("model {} version {}", m.name(), m.version()), m.reason());
     } else {
       ++others;
     }
   }
   if (index.models().empty()) {
-    examination.add(Verdict::warning, "models", "the repository is empty: put REPOSITORY/NAME/1/model.onnx into repository.path of npud.toml, then npuctl load NAME");
+    examination.add(Verdict::warning, "models",
+                    "the repository is empty: put REPOSITORY/NAME/1/model.onnx into repository.path of npud.toml, then "
+                    "npuctl load NAME");
   } else {
-    examination.add(Verdict::ok, "models", std::format("{} ready{}", ready, others > 0 ? std::format(", {} not loaded (npuctl load NAME)", others) : ""));
+    examination.add(
+        Verdict::ok, "models",
+        std::format("{} ready{}", ready, others > 0 ? std::format(", {} not loaded (npuctl load NAME)", others) : ""));
   }
 }
 
@@ -129,16 +151,20 @@ int doctor(const Session& session) {
   auto status = control.status();
   if (!status) {
     examination.add(Verdict::failure, "daemon", client::to_string(status.error()));
-    return examination.finish(session.json, status.error().code == client::Code::unavailable ? exit_unreachable : exit_failed);
+    return examination.finish(session.json,
+                              status.error().code == client::Code::unavailable ? exit_unreachable : exit_failed);
   }
   examination.add(status->ready() ? Verdict::ok : Verdict::failure, "daemon",
                   std::format("npud {}, up for {}{}", status->version(), human_us(status->uptime_us()),
                               status->draining() ? "; it is draining and takes no requests: it is about to stop"
                               : status->ready()  ? ", ready"
-                                                 : "; it isn't ready yet: its models are being loaded (npuctl models)"));
+                                                : "; it isn't ready yet: its models are being loaded (npuctl models)"));
   examination.add(Verdict::ok, "you", std::format("npud knows you as {}", status->caller().name()));
-  if (status->worker_threads() > 0 && status->workers_busy() == status->worker_threads() && status->requests_queued() > 0) {
-    examination.add(Verdict::note, "workers", std::format("all {} are busy and {} requests wait (engine.workers)", status->worker_threads(), status->requests_queued()));
+  if (status->worker_threads() > 0 && status->workers_busy() == status->worker_threads() &&
+      status->requests_queued() > 0) {
+    examination.add(Verdict::note, "workers",
+                    std::format("all {} are busy and {} requests wait (engine.workers)", status->worker_threads(),
+                                status->requests_queued()));
   }
   for (const auto& note : status->notes()) examination.add(Verdict::note, "daemon", note);
 
@@ -158,9 +184,8 @@ int doctor(const Session& session) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Session& session) {
-  app.add_subcommand("doctor", "Check everything from the socket to the models and say what to do")->callback([&session] {
-    session.run = [&session] { return doctor(session); };
-  });
+  app.add_subcommand("doctor", "Check everything from the socket to the models and say what to do")
+      ->callback([&session] { session.run = [&session] { return doctor(session); }; });
 }
 
 }  // namespace npud::ctl

@@ -15,9 +15,12 @@ namespace {
 std::string sentence(const v1::Event& event) {
   std::string what = event.message();
   if (what.empty()) {
-    what = !event.program().empty() ? event.program() : !event.model().empty() ? std::format("{} version {}", event.model(), event.version()) : event.device();
+    what = !event.program().empty() ? event.program()
+           : !event.model().empty() ? std::format("{} version {}", event.model(), event.version())
+                                    : event.device();
   }
-  if (event.kind() == v1::EVENT_MISSED) what = std::format("{} events were missed: this reader is too slow", event.count());
+  if (event.kind() == v1::EVENT_MISSED)
+    what = std::format("{} events were missed: this reader is too slow", event.count());
   std::string text = std::format("{:<16} {}", event_name(event.kind()), printable(what));
   if (event.took_us() > 0) text += std::format(" (took {})", human_us(event.took_us()));
   return text;

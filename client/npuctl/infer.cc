@@ -38,24 +38,37 @@ std::string preview(const client::Tensor& tensor) {
   using client::DataType;
   switch (tensor.type) {
     case DataType::boolean:
-    case DataType::uint8: return first_values<std::uint8_t>(tensor, 6);
-    case DataType::uint16: return first_values<std::uint16_t>(tensor, 6);
-    case DataType::uint32: return first_values<std::uint32_t>(tensor, 6);
-    case DataType::uint64: return first_values<std::uint64_t>(tensor, 6);
-    case DataType::int8: return first_values<std::int8_t>(tensor, 6);
-    case DataType::int16: return first_values<std::int16_t>(tensor, 6);
-    case DataType::int32: return first_values<std::int32_t>(tensor, 6);
-    case DataType::int64: return first_values<std::int64_t>(tensor, 6);
-    case DataType::fp32: return first_values<float>(tensor, 6);
-    case DataType::fp64: return first_values<double>(tensor, 6);
+    case DataType::uint8:
+      return first_values<std::uint8_t>(tensor, 6);
+    case DataType::uint16:
+      return first_values<std::uint16_t>(tensor, 6);
+    case DataType::uint32:
+      return first_values<std::uint32_t>(tensor, 6);
+    case DataType::uint64:
+      return first_values<std::uint64_t>(tensor, 6);
+    case DataType::int8:
+      return first_values<std::int8_t>(tensor, 6);
+    case DataType::int16:
+      return first_values<std::int16_t>(tensor, 6);
+    case DataType::int32:
+      return first_values<std::int32_t>(tensor, 6);
+    case DataType::int64:
+      return first_values<std::int64_t>(tensor, 6);
+    case DataType::fp32:
+      return first_values<float>(tensor, 6);
+    case DataType::fp64:
+      return first_values<double>(tensor, 6);
     case DataType::fp16:
-    case DataType::bf16: return std::format("{} bytes", tensor.data.size());
-    case DataType::bytes: break;
+    case DataType::bf16:
+      return std::format("{} bytes", tensor.data.size());
+    case DataType::bytes:
+      break;
   }
   auto values = tensor.strings();
   if (!values) return "";
   std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(3, values->size()); ++i) text += std::format("{}\"{}\"", i == 0 ? "" : " ", printable((*values)[i]));
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, values->size()); ++i)
+    text += std::format("{}\"{}\"", i == 0 ? "" : " ", printable((*values)[i]));
   return values->size() > 3 ? text + " …" : text;
 }
 
@@ -122,16 +135,19 @@ int infer(const Session& session, const Args& args) {
       }
       last = path;
     }
-    json += std::format("{}{{\"name\": \"{}\", \"datatype\": \"{}\", \"shape\": {}, \"bytes\": {}{}}}", json.empty() ? "" : ", ",
-                        escape_json(tensor.name), client::data_type_name(tensor.type), client::shape_text(tensor.shape), tensor.data.size(),
+    json += std::format("{}{{\"name\": \"{}\", \"datatype\": \"{}\", \"shape\": {}, \"bytes\": {}{}}}",
+                        json.empty() ? "" : ", ", escape_json(tensor.name), client::data_type_name(tensor.type),
+                        client::shape_text(tensor.shape), tensor.data.size(),
                         args.output_directory.empty() ? "" : std::format(", \"file\": \"{}\"", escape_json(last)));
     table.add({tensor.name, std::string(client::data_type_name(tensor.type)), client::shape_text(tensor.shape), last});
   }
   if (session.json) {
-    std::cout << std::format("{{\"model\": \"{}\", \"version\": \"{}\", \"path\": \"{}\", \"outputs\": [{}]}}\n", escape_json(result->model),
-                             escape_json(result->version), escape_json(result->path), json);
+    std::cout << std::format("{{\"model\": \"{}\", \"version\": \"{}\", \"path\": \"{}\", \"outputs\": [{}]}}\n",
+                             escape_json(result->model), escape_json(result->version), escape_json(result->path), json);
   } else {
-    std::cout << table.text() << std::format("{} version {}, path: {}\n", printable(result->model), printable(result->version), printable(result->path));
+    std::cout << table.text()
+              << std::format("{} version {}, path: {}\n", printable(result->model), printable(result->version),
+                             printable(result->path));
   }
   return exit_ok;
 }
@@ -142,12 +158,16 @@ void add_infer_command(CLI::App& app, Session& session) {
   auto args = std::make_shared<Args>();
   auto* command = app.add_subcommand("infer", "Run a model once on tensors in .npy files");
   command->add_option("model", args->model, "Its name")->required();
-  command->add_option("-i,--input", args->inputs, "An input and its file; once for each input")->type_name("NAME=FILE.npy");
-  command->add_option("-o,--output", args->output_directory, "Write each output to DIRECTORY/NAME.npy")->type_name("DIRECTORY");
+  command->add_option("-i,--input", args->inputs, "An input and its file; once for each input")
+      ->type_name("NAME=FILE.npy");
+  command->add_option("-o,--output", args->output_directory, "Write each output to DIRECTORY/NAME.npy")
+      ->type_name("DIRECTORY");
   command->add_option("--only", args->outputs, "Ask for these outputs alone")->type_name("NAME");
   command->add_option("--model-version", args->version, "Its version (by the model's version policy)");
   command->add_option("--priority", args->priority, "1 is highest (the model's default)");
-  command->add_option("--within", args->timeout_s, "Give up when it isn't done in as many seconds")->check(CLI::PositiveNumber)->type_name("SECONDS");
+  command->add_option("--within", args->timeout_s, "Give up when it isn't done in as many seconds")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS");
   command->callback([&session, args] { session.run = [&session, args] { return infer(session, *args); }; });
 }
 

@@ -10,7 +10,7 @@ namespace npud::ctl {
 volatile std::sig_atomic_t interrupted = 0;
 
 void catch_interrupts() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int) { interrupted = 1; };
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -31,15 +31,25 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "npuctl " NPUD_VERSION);
   app.require_subcommand(1);
   app.fallthrough();  // options of the whole command line may come after the command, too
-  app.footer("Exit status: 0 done, 1 npud refused or something isn't well, 2 wrong usage, 3 npud can't be reached.\n"
-             "npuctl COMMAND --help tells more; so does npuctl(1).");
+  app.footer(
+      "Exit status: 0 done, 1 npud refused or something isn't well, 2 wrong usage, 3 npud can't be reached.\n"
+      "npuctl COMMAND --help tells more; so does npuctl(1).");
   Session session;
-  app.add_option("-a,--address", session.connect.address, "Socket (/run/npud/npud.sock) or host:port; or set NPUD_ADDRESS")->type_name("ADDRESS");
-  app.add_option("--ca", session.tls.ca_file, "For host:port: CA that signed npud's certificate (PEM)")->check(CLI::ExistingFile);
-  app.add_option("--cert", session.tls.certificate_file, "For host:port: your certificate (PEM); its name is your tenant")->check(CLI::ExistingFile);
-  app.add_option("--key", session.tls.key_file, "For host:port: your certificate's key (PEM)")->check(CLI::ExistingFile);
-  app.add_option("--server-name", session.tls.server_name, "For host:port: the name in npud's certificate, if it isn't the host's");
-  app.add_option("--timeout", session.timeout_s, "Seconds to wait for an answer (5)")->check(CLI::Range(0.01, 86400.0))->type_name("SECONDS");
+  app.add_option("-a,--address", session.connect.address,
+                 "Socket (/run/npud/npud.sock) or host:port; or set NPUD_ADDRESS")
+      ->type_name("ADDRESS");
+  app.add_option("--ca", session.tls.ca_file, "For host:port: CA that signed npud's certificate (PEM)")
+      ->check(CLI::ExistingFile);
+  app.add_option("--cert", session.tls.certificate_file,
+                 "For host:port: your certificate (PEM); its name is your tenant")
+      ->check(CLI::ExistingFile);
+  app.add_option("--key", session.tls.key_file, "For host:port: your certificate's key (PEM)")
+      ->check(CLI::ExistingFile);
+  app.add_option("--server-name", session.tls.server_name,
+                 "For host:port: the name in npud's certificate, if it isn't the host's");
+  app.add_option("--timeout", session.timeout_s, "Seconds to wait for an answer (5)")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->type_name("SECONDS");
   app.add_flag("--json", session.json, "Print JSON for programs");
   add_model_commands(app, session);
   add_infer_command(app, session);

@@ -28,7 +28,8 @@ int models(const Session& session) {
   Table table({"MODEL", ">VERSION", "STATE", "REASON"});
   for (const auto& model : index->models()) table.add({model.name(), model.version(), model.state(), model.reason()});
   if (table.empty()) {
-    std::cout << "No models. They are directories in npud's repository (repository.path in npud.toml): see npuctl doctor.\n";
+    std::cout
+        << "No models. They are directories in npud's repository (repository.path in npud.toml): see npuctl doctor.\n";
   } else {
     std::cout << table.text();
   }
@@ -46,12 +47,16 @@ int metadata(const Session& session, const std::string& model, const std::string
   }
   std::string versions;
   for (const auto& v : answer->versions()) versions += (versions.empty() ? "" : ", ") + v;
-  std::cout << std::format("{}  platform {}  version {}\n", printable(answer->name()), printable(answer->platform()), printable(versions));
+  std::cout << std::format("{}  platform {}  version {}\n", printable(answer->name()), printable(answer->platform()),
+                           printable(versions));
   Table table({"", "NAME", "TYPE", "SHAPE"});
-  for (const auto& input : answer->inputs()) table.add({"input", input.name(), input.datatype(), shape_of(input.shape())});
-  for (const auto& output : answer->outputs()) table.add({"output", output.name(), output.datatype(), shape_of(output.shape())});
+  for (const auto& input : answer->inputs())
+    table.add({"input", input.name(), input.datatype(), shape_of(input.shape())});
+  for (const auto& output : answer->outputs())
+    table.add({"output", output.name(), output.datatype(), shape_of(output.shape())});
   std::cout << table.text();
-  for (const auto& [name, value] : answer->properties()) std::cout << std::format("{}: {}\n", printable(name), printable(value));
+  for (const auto& [name, value] : answer->properties())
+    std::cout << std::format("{}: {}\n", printable(name), printable(value));
   return exit_ok;
 }
 
@@ -73,12 +78,15 @@ int stats(const Session& session, const std::string& model, const std::string& v
     std::cout << json_of(*answer);
     return exit_ok;
   }
-  auto mean = [](const inference::StatisticDuration& d) { return d.count() == 0 ? std::string() : human_us(d.ns() / d.count() / 1000); };
+  auto mean = [](const inference::StatisticDuration& d) {
+    return d.count() == 0 ? std::string() : human_us(d.ns() / d.count() / 1000);
+  };
   Table table({"MODEL", ">VERSION", ">DONE", ">FAILED", ">RUNS", ">MEAN", ">QUEUE", ">INPUT", ">COMPUTE", ">OUTPUT"});
   for (const auto& m : answer->model_stats()) {
     const auto& s = m.inference_stats();
-    table.add({m.name(), m.version(), std::to_string(s.success().count()), std::to_string(s.fail().count()), std::to_string(m.execution_count()),
-               mean(s.success()), mean(s.queue()), mean(s.compute_input()), mean(s.compute_infer()), mean(s.compute_output())});
+    table.add({m.name(), m.version(), std::to_string(s.success().count()), std::to_string(s.fail().count()),
+               std::to_string(m.execution_count()), mean(s.success()), mean(s.queue()), mean(s.compute_input()),
+               mean(s.compute_infer()), mean(s.compute_output())});
   }
   std::cout << table.text();
   return exit_ok;
@@ -110,11 +118,14 @@ void add_model_commands(CLI::App& app, Session& session) {
   app.add_subcommand("models", "List the models, their state and why one can't be served")->callback([&session] {
     session.run = [&session] { return models(session); };
   });
-  auto about_one = [&](const char* name, const char* what, int (*function)(const Session&, const std::string&, const std::string&)) {
+  auto about_one = [&](const char* name, const char* what,
+                       int (*function)(const Session&, const std::string&, const std::string&)) {
     auto* command = app.add_subcommand(name, what);
     command->add_option("model", args->model, "Its name")->required();
     command->add_option("--model-version", args->version, "Its version (by the model's version policy)");
-    command->callback([&session, args, function] { session.run = [&session, args, function] { return function(session, args->model, args->version); }; });
+    command->callback([&session, args, function] {
+      session.run = [&session, args, function] { return function(session, args->model, args->version); };
+    });
     return command;
   };
   about_one("metadata", "Show a model's inputs and outputs", metadata);
@@ -122,9 +133,12 @@ void add_model_commands(CLI::App& app, Session& session) {
   auto* statistics = about_one("stats", "Show what a model (or each) has done and how long it took", stats);
   statistics->get_option("model")->required(false);
   for (bool loading : {true, false}) {
-    auto* command = app.add_subcommand(loading ? "load" : "unload", loading ? "Load models, or load them anew" : "Unload models");
+    auto* command =
+        app.add_subcommand(loading ? "load" : "unload", loading ? "Load models, or load them anew" : "Unload models");
     command->add_option("models", args->models, "Their names")->required();
-    command->callback([&session, args, loading] { session.run = [&session, args, loading] { return load(session, args->models, loading); }; });
+    command->callback([&session, args, loading] {
+      session.run = [&session, args, loading] { return load(session, args->models, loading); };
+    });
   }
 }
 

@@ -45,7 +45,8 @@ std::string printable(std::string_view text) {
 namespace {
 
 std::size_t width_of(const std::string& text) {  // code points
-  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 std::string json(const google::protobuf::Message& message, bool indented) {
@@ -104,7 +105,8 @@ std::string json_line_of(const google::protobuf::Message& message) { return json
 int report(const client::Error& error) {
   std::cerr << "npuctl: " << printable(client::to_string(error)) << '\n';
   if (error.bytes_needed && error.bytes_free) {
-    std::cerr << "npuctl: " << human_bytes(*error.bytes_needed) << " are needed, " << human_bytes(*error.bytes_free) << " are free\n";
+    std::cerr << "npuctl: " << human_bytes(*error.bytes_needed) << " are needed, " << human_bytes(*error.bytes_free)
+              << " are free\n";
   }
   return error.code == client::Code::unavailable ? exit_unreachable : exit_failed;
 }

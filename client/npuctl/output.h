@@ -21,12 +21,12 @@ enum Exit : int {
   exit_unreachable = 3,  // no npud answered
 };
 
-std::string human_bytes(std::uint64_t bytes);   // "4.0 MiB"
-std::string human_us(std::uint64_t us);         // "350 us", "12.3 ms", "4.1 s", "2 h 5 min"
-std::string human_share(double share);          // "12.5%"
+std::string human_bytes(std::uint64_t bytes);  // "4.0 MiB"
+std::string human_us(std::uint64_t us);        // "350 us", "12.3 ms", "4.1 s", "2 h 5 min"
+std::string human_share(double share);         // "12.5%"
 
-// Columns as wide as their widest cell, two blanks between them, numbers to the right. Cells are UTF-8; control characters, which a
-// server or a file name could smuggle to the terminal, are shown as '?'.
+// Columns as wide as their widest cell, two blanks between them, numbers to the right. Cells are UTF-8; control
+// characters, which a server or a file name could smuggle to the terminal, are shown as '?'.
 class Table {
  public:
   // A heading that begins with '>' is of a column of numbers.

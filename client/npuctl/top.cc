@@ -62,9 +62,12 @@ std::string rate(std::uint64_t now, std::uint64_t before, double seconds) {
 std::string draw(const Picture& now, const Picture& before) {
   double seconds = std::chrono::duration<double>(now.when - before.when).count();
   const auto& s = now.status;
-  std::string out = std::format("npud {}  up {}  {} in flight, {} queued  {} connections  memory {}{}\n\n", printable(s.version()), human_us(s.uptime_us()),
-                                s.requests_in_flight(), s.requests_queued(), s.connections(), human_bytes(s.resident_bytes()),
-                                s.draining() ? "  DRAINING" : s.ready() ? "" : "  NOT READY");
+  std::string out = std::format("npud {}  up {}  {} in flight, {} queued  {} connections  memory {}{}\n\n",
+                                printable(s.version()), human_us(s.uptime_us()), s.requests_in_flight(),
+                                s.requests_queued(), s.connections(), human_bytes(s.resident_bytes()),
+                                s.draining() ? "  DRAINING"
+                                : s.ready()  ? ""
+                                             : "  NOT READY");
   Table devices({"DEVICE", "HEALTH", "BUSY", "", ">SLOTS", "MEMORY", ">WAITING", ">JOBS/S", ">IN/S", ">OUT/S"});
   for (const auto& d : now.devices.devices()) {
     const v1::Device* old = nullptr;
@@ -73,13 +76,17 @@ std::string draw(const Picture& now, const Picture& before) {
     }
     double busy = 0;
     if (old != nullptr && seconds > 0 && d.cores() > 0) {
-      busy = static_cast<double>(d.busy_us() + d.switch_us() - old->busy_us() - old->switch_us()) / 1e6 / seconds / d.cores();
+      busy = static_cast<double>(d.busy_us() + d.switch_us() - old->busy_us() - old->switch_us()) / 1e6 / seconds /
+             d.cores();
     }
     std::string memory;
-    for (const auto& a : d.apertures()) memory += std::format("{}{}/{}", memory.empty() ? "" : " ", human_bytes(a.used_bytes()), human_bytes(a.limit_bytes()));
-    devices.add({d.name(), health_name(d.health()) + (d.draining() ? ", drained" : ""), bar(busy, 20), human_share(std::clamp(busy, 0.0, 1.0)),
-                 std::format("{}/{}", d.slots_used(), d.slots()), memory, std::to_string(d.jobs_waiting()),
-                 old == nullptr ? "" : rate(d.jobs_done(), old->jobs_done(), seconds), old == nullptr ? "" : rate(d.brought_in(), old->brought_in(), seconds),
+    for (const auto& a : d.apertures())
+      memory +=
+          std::format("{}{}/{}", memory.empty() ? "" : " ", human_bytes(a.used_bytes()), human_bytes(a.limit_bytes()));
+    devices.add({d.name(), health_name(d.health()) + (d.draining() ? ", drained" : ""), bar(busy, 20),
+                 human_share(std::clamp(busy, 0.0, 1.0)), std::format("{}/{}", d.slots_used(), d.slots()), memory,
+                 std::to_string(d.jobs_waiting()), old == nullptr ? "" : rate(d.jobs_done(), old->jobs_done(), seconds),
+                 old == nullptr ? "" : rate(d.brought_in(), old->brought_in(), seconds),
                  old == nullptr ? "" : rate(d.evicted(), old->evicted(), seconds)});
   }
   out += devices.text() + '\n';
@@ -91,9 +98,11 @@ std::string draw(const Picture& now, const Picture& before) {
       if (candidate.tenant().id() == t.tenant().id()) old = &candidate;
     }
     std::uint64_t charged = old == nullptr ? 0 : t.device_us() - old->device_us();
-    tenants.add({t.tenant().name(), std::format("{:g}", t.weight()), old == nullptr ? "" : rate(t.succeeded(), old->succeeded(), seconds),
-                 std::to_string(t.in_flight()), seconds > 0 ? human_share(static_cast<double>(charged) / 1e6 / seconds) : "", human_us(t.latency_p50_us()),
-                 human_us(t.latency_p99_us()), std::to_string(t.failed()), std::to_string(t.rejected())});
+    tenants.add({t.tenant().name(), std::format("{:g}", t.weight()),
+                 old == nullptr ? "" : rate(t.succeeded(), old->succeeded(), seconds), std::to_string(t.in_flight()),
+                 seconds > 0 ? human_share(static_cast<double>(charged) / 1e6 / seconds) : "",
+                 human_us(t.latency_p50_us()), human_us(t.latency_p99_us()), std::to_string(t.failed()),
+                 std::to_string(t.rejected())});
   }
   out += tenants.text() + '\n';
 
@@ -112,9 +121,12 @@ std::string draw(const Picture& now, const Picture& before) {
       ns -= old->inference_stats().success().ns();
     }
     auto queue = queues.find({m.name(), m.version()});
-    models.add({m.name(), m.version(), old == nullptr ? "" : rate(success.count(), old->inference_stats().success().count(), seconds),
-                count > 0 ? human_us(ns / count / 1000) : "", queue == queues.end() ? "" : std::to_string(queue->second->queued()),
-                queue == queues.end() ? "" : std::to_string(queue->second->running()), std::to_string(m.inference_stats().fail().count())});
+    models.add({m.name(), m.version(),
+                old == nullptr ? "" : rate(success.count(), old->inference_stats().success().count(), seconds),
+                count > 0 ? human_us(ns / count / 1000) : "",
+                queue == queues.end() ? "" : std::to_string(queue->second->queued()),
+                queue == queues.end() ? "" : std::to_string(queue->second->running()),
+                std::to_string(m.inference_stats().fail().count())});
   }
   return out + models.text();
 }
@@ -145,8 +157,9 @@ int top(const Session& session, const Args& args) {
   auto before = look(*client);
   if (!before) return report(before.error());
   if (session.json) {
-    std::cout << std::format("{{\"status\": {}, \"devices\": {}, \"tenants\": {}, \"running\": {}, \"models\": {}}}\n", json_line_of(before->status),
-                             json_line_of(before->devices), json_line_of(before->tenants), json_line_of(before->running), json_line_of(before->models));
+    std::cout << std::format("{{\"status\": {}, \"devices\": {}, \"tenants\": {}, \"running\": {}, \"models\": {}}}\n",
+                             json_line_of(before->status), json_line_of(before->devices), json_line_of(before->tenants),
+                             json_line_of(before->running), json_line_of(before->models));
     return exit_ok;
   }
   const bool live = !args.once && isatty(STDOUT_FILENO) != 0;
@@ -182,9 +195,12 @@ int top(const Session& session, const Args& args) {
 
 void add_top_command(CLI::App& app, Session& session) {
   auto args = std::make_shared<Args>();
-  auto* command = app.add_subcommand("top", "Show devices, tenants and models live (once, where the output is no terminal)");
+  auto* command =
+      app.add_subcommand("top", "Show devices, tenants and models live (once, where the output is no terminal)");
   command->add_flag("--once", args->once, "Print once, over one interval, and end");
-  command->add_option("-d,--interval", args->interval_s, "Seconds between two looks (1)")->check(CLI::Range(0.05, 3600.0))->type_name("SECONDS");
+  command->add_option("-d,--interval", args->interval_s, "Seconds between two looks (1)")
+      ->check(CLI::Range(0.05, 3600.0))
+      ->type_name("SECONDS");
   command->callback([&session, args] { session.run = [&session, args] { return top(session, *args); }; });
 }
 

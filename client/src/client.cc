@@ -27,13 +27,14 @@ Result<Response> call(std::chrono::milliseconds timeout, Method method) {
   return response;
 }
 
-// npud answers DEADLINE_EXCEEDED itself when a request's own time is over; the call's deadline comes a little later, so that this word
-// arrives rather than gRPC's.
+// npud answers DEADLINE_EXCEEDED itself when a request's own time is over; the call's deadline comes a little later, so
+// that this word arrives rather than gRPC's.
 void set_deadline(grpc::ClientContext& context, const std::optional<std::chrono::microseconds>& timeout) {
   if (timeout) context.set_deadline(system_clock::now() + *timeout + std::chrono::milliseconds(50));
 }
 
-Result<InferResult> finish(const grpc::Status& status, const grpc::ClientContext& context, inference::ModelInferResponse&& response) {
+Result<InferResult> finish(const grpc::Status& status, const grpc::ClientContext& context,
+                           inference::ModelInferResponse&& response) {
   if (!status.ok()) return std::unexpected(error_of(status, &context));
   Result<InferResult> result = decode(std::move(response));
   if (result) result->path = path_of(context);
@@ -83,15 +84,18 @@ Result<inference::ServerMetadataResponse> Client::server_metadata() const {
       state_->timeout, [&](auto* context, auto* out) { return state_->inference->ServerMetadata(context, {}, out); });
 }
 
-Result<inference::ModelMetadataResponse> Client::model_metadata(const std::string& model, const std::string& version) const {
+Result<inference::ModelMetadataResponse> Client::model_metadata(const std::string& model,
+                                                                const std::string& version) const {
   inference::ModelMetadataRequest request;
   request.set_name(model);
   request.set_version(version);
-  return call<inference::ModelMetadataResponse>(
-      state_->timeout, [&](auto* context, auto* out) { return state_->inference->ModelMetadata(context, request, out); });
+  return call<inference::ModelMetadataResponse>(state_->timeout, [&](auto* context, auto* out) {
+    return state_->inference->ModelMetadata(context, request, out);
+  });
 }
 
-Result<inference::ModelConfigResponse> Client::model_config(const std::string& model, const std::string& version) const {
+Result<inference::ModelConfigResponse> Client::model_config(const std::string& model,
+                                                            const std::string& version) const {
   inference::ModelConfigRequest request;
   request.set_name(model);
   request.set_version(version);
@@ -99,26 +103,30 @@ Result<inference::ModelConfigResponse> Client::model_config(const std::string& m
       state_->timeout, [&](auto* context, auto* out) { return state_->inference->ModelConfig(context, request, out); });
 }
 
-Result<inference::ModelStatisticsResponse> Client::model_statistics(const std::string& model, const std::string& version) const {
+Result<inference::ModelStatisticsResponse> Client::model_statistics(const std::string& model,
+                                                                    const std::string& version) const {
   inference::ModelStatisticsRequest request;
   request.set_name(model);
   request.set_version(version);
-  return call<inference::ModelStatisticsResponse>(
-      state_->timeout, [&](auto* context, auto* out) { return state_->inference->ModelStatistics(context, request, out); });
+  return call<inference::ModelStatisticsResponse>(state_->timeout, [&](auto* context, auto* out) {
+    return state_->inference->ModelStatistics(context, request, out);
+  });
 }
 
 Result<inference::RepositoryIndexResponse> Client::repository_index(bool only_ready) const {
   inference::RepositoryIndexRequest request;
   request.set_ready(only_ready);
-  return call<inference::RepositoryIndexResponse>(
-      state_->timeout, [&](auto* context, auto* out) { return state_->inference->RepositoryIndex(context, request, out); });
+  return call<inference::RepositoryIndexResponse>(state_->timeout, [&](auto* context, auto* out) {
+    return state_->inference->RepositoryIndex(context, request, out);
+  });
 }
 
 Result<> Client::load(const std::string& model) const {
   inference::RepositoryModelLoadRequest request;
   request.set_model_name(model);
   return call<inference::RepositoryModelLoadResponse>(
-             kLoadTimeout, [&](auto* context, auto* out) { return state_->inference->RepositoryModelLoad(context, request, out); })
+             kLoadTimeout,
+             [&](auto* context, auto* out) { return state_->inference->RepositoryModelLoad(context, request, out); })
       .transform([](const auto&) {});
 }
 
@@ -126,7 +134,8 @@ Result<> Client::unload(const std::string& model) const {
   inference::RepositoryModelUnloadRequest request;
   request.set_model_name(model);
   return call<inference::RepositoryModelUnloadResponse>(
-             kLoadTimeout, [&](auto* context, auto* out) { return state_->inference->RepositoryModelUnload(context, request, out); })
+             kLoadTimeout,
+             [&](auto* context, auto* out) { return state_->inference->RepositoryModelUnload(context, request, out); })
       .transform([](const auto&) {});
 }
 
@@ -153,10 +162,11 @@ Call Client::infer_async(InferRequest request, std::move_only_function<void(Resu
   flight->done = std::move(done);
   set_deadline(flight->context, request.timeout);
   encode(std::move(request), flight->request);
-  state_->inference->async()->ModelInfer(&flight->context, &flight->request, &flight->response, [flight](grpc::Status status) mutable {
-    auto kept = std::move(flight);  // gRPC keeps the closure for a while; the flight ends here
-    kept->done(finish(status, kept->context, std::move(kept->response)));
-  });
+  state_->inference->async()->ModelInfer(
+      &flight->context, &flight->request, &flight->response, [flight](grpc::Status status) mutable {
+        auto kept = std::move(flight);  // gRPC keeps the closure for a while; the flight ends here
+        kept->done(finish(status, kept->context, std::move(kept->response)));
+      });
   Call call;
   call.cancel_ = [weak = std::weak_ptr<Flight>(flight)] {
     if (auto still = weak.lock()) still->context.TryCancel();
@@ -167,37 +177,48 @@ Call Client::infer_async(InferRequest request, std::move_only_function<void(Resu
 std::future<Result<InferResult>> Client::infer_future(InferRequest request) const {
   std::promise<Result<InferResult>> promise;
   auto future = promise.get_future();
-  infer_async(std::move(request), [promise = std::move(promise)](Result<InferResult> result) mutable { promise.set_value(std::move(result)); });
+  infer_async(std::move(request), [promise = std::move(promise)](Result<InferResult> result) mutable {
+    promise.set_value(std::move(result));
+  });
   return future;
 }
 
-Result<> Client::register_region(const std::string& name, const std::string& key, std::uint64_t offset_bytes, std::uint64_t size_bytes) const {
+Result<> Client::register_region(const std::string& name, const std::string& key, std::uint64_t offset_bytes,
+                                 std::uint64_t size_bytes) const {
   inference::SystemSharedMemoryRegisterRequest request;
   request.set_name(name);
   request.set_key(key);
   request.set_offset(offset_bytes);
   request.set_byte_size(size_bytes);
-  return call<inference::SystemSharedMemoryRegisterResponse>(
-             state_->timeout, [&](auto* context, auto* out) { return state_->inference->SystemSharedMemoryRegister(context, request, out); })
+  return call<inference::SystemSharedMemoryRegisterResponse>(state_->timeout,
+                                                             [&](auto* context, auto* out) {
+                                                               return state_->inference->SystemSharedMemoryRegister(
+                                                                   context, request, out);
+                                                             })
       .transform([](const auto&) {});
 }
 
 Result<> Client::unregister_region(const std::string& name) const {
   inference::SystemSharedMemoryUnregisterRequest request;
   request.set_name(name);
-  return call<inference::SystemSharedMemoryUnregisterResponse>(
-             state_->timeout, [&](auto* context, auto* out) { return state_->inference->SystemSharedMemoryUnregister(context, request, out); })
+  return call<inference::SystemSharedMemoryUnregisterResponse>(state_->timeout,
+                                                               [&](auto* context, auto* out) {
+                                                                 return state_->inference->SystemSharedMemoryUnregister(
+                                                                     context, request, out);
+                                                               })
       .transform([](const auto&) {});
 }
 
 Result<inference::SystemSharedMemoryStatusResponse> Client::regions(const std::string& name) const {
   inference::SystemSharedMemoryStatusRequest request;
   request.set_name(name);
-  return call<inference::SystemSharedMemoryStatusResponse>(
-      state_->timeout, [&](auto* context, auto* out) { return state_->inference->SystemSharedMemoryStatus(context, request, out); });
+  return call<inference::SystemSharedMemoryStatusResponse>(state_->timeout, [&](auto* context, auto* out) {
+    return state_->inference->SystemSharedMemoryStatus(context, request, out);
+  });
 }
 
-// --- streams ----------------------------------------------------------------------------------------------------------------
+// --- streams
+// ----------------------------------------------------------------------------------------------------------------
 
 struct Stream::State {
   std::shared_ptr<void> client;

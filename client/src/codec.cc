@@ -20,12 +20,18 @@ void set_parameter(InferParameter& to, const Parameter& from) {
 
 std::optional<Parameter> get_parameter(const InferParameter& from) {
   switch (from.parameter_choice_case()) {
-    case InferParameter::kBoolParam: return from.bool_param();
-    case InferParameter::kInt64Param: return from.int64_param();
-    case InferParameter::kUint64Param: return static_cast<std::int64_t>(from.uint64_param());
-    case InferParameter::kStringParam: return from.string_param();
-    case InferParameter::kDoubleParam: return from.double_param();
-    case InferParameter::PARAMETER_CHOICE_NOT_SET: break;
+    case InferParameter::kBoolParam:
+      return from.bool_param();
+    case InferParameter::kInt64Param:
+      return from.int64_param();
+    case InferParameter::kUint64Param:
+      return static_cast<std::int64_t>(from.uint64_param());
+    case InferParameter::kStringParam:
+      return from.string_param();
+    case InferParameter::kDoubleParam:
+      return from.double_param();
+    case InferParameter::PARAMETER_CHOICE_NOT_SET:
+      break;
   }
   return std::nullopt;
 }
@@ -34,7 +40,8 @@ template <class Parameters>
 void set_region(Parameters& parameters, const RegionSpan& span) {
   parameters["shared_memory_region"].set_string_param(span.region);
   parameters["shared_memory_byte_size"].set_int64_param(static_cast<std::int64_t>(span.size_bytes));
-  if (span.offset_bytes != 0) parameters["shared_memory_offset"].set_int64_param(static_cast<std::int64_t>(span.offset_bytes));
+  if (span.offset_bytes != 0)
+    parameters["shared_memory_offset"].set_int64_param(static_cast<std::int64_t>(span.offset_bytes));
 }
 
 std::uint64_t unsigned_of(const InferParameter& parameter) {
@@ -45,8 +52,10 @@ std::optional<RegionSpan> get_region(const google::protobuf::Map<std::string, In
   auto region = parameters.find("shared_memory_region");
   if (region == parameters.end()) return std::nullopt;
   RegionSpan span{region->second.string_param(), 0, 0};
-  if (auto it = parameters.find("shared_memory_offset"); it != parameters.end()) span.offset_bytes = unsigned_of(it->second);
-  if (auto it = parameters.find("shared_memory_byte_size"); it != parameters.end()) span.size_bytes = unsigned_of(it->second);
+  if (auto it = parameters.find("shared_memory_offset"); it != parameters.end())
+    span.offset_bytes = unsigned_of(it->second);
+  if (auto it = parameters.find("shared_memory_byte_size"); it != parameters.end())
+    span.size_bytes = unsigned_of(it->second);
   return span;
 }
 
@@ -64,23 +73,35 @@ std::string pack(const Field& field) {
 
 std::string raw_of(DataType type, const inference::InferTensorContents& contents) {
   switch (type) {
-    case DataType::boolean: return pack<std::uint8_t>(contents.bool_contents());
-    case DataType::uint8: return pack<std::uint8_t>(contents.uint_contents());
-    case DataType::uint16: return pack<std::uint16_t>(contents.uint_contents());
-    case DataType::uint32: return pack<std::uint32_t>(contents.uint_contents());
-    case DataType::uint64: return pack<std::uint64_t>(contents.uint64_contents());
-    case DataType::int8: return pack<std::int8_t>(contents.int_contents());
-    case DataType::int16: return pack<std::int16_t>(contents.int_contents());
-    case DataType::int32: return pack<std::int32_t>(contents.int_contents());
-    case DataType::int64: return pack<std::int64_t>(contents.int64_contents());
-    case DataType::fp32: return pack<float>(contents.fp32_contents());
-    case DataType::fp64: return pack<double>(contents.fp64_contents());
+    case DataType::boolean:
+      return pack<std::uint8_t>(contents.bool_contents());
+    case DataType::uint8:
+      return pack<std::uint8_t>(contents.uint_contents());
+    case DataType::uint16:
+      return pack<std::uint16_t>(contents.uint_contents());
+    case DataType::uint32:
+      return pack<std::uint32_t>(contents.uint_contents());
+    case DataType::uint64:
+      return pack<std::uint64_t>(contents.uint64_contents());
+    case DataType::int8:
+      return pack<std::int8_t>(contents.int_contents());
+    case DataType::int16:
+      return pack<std::int16_t>(contents.int_contents());
+    case DataType::int32:
+      return pack<std::int32_t>(contents.int_contents());
+    case DataType::int64:
+      return pack<std::int64_t>(contents.int64_contents());
+    case DataType::fp32:
+      return pack<float>(contents.fp32_contents());
+    case DataType::fp64:
+      return pack<double>(contents.fp64_contents());
     case DataType::bytes: {
       std::vector<std::string> values(contents.bytes_contents().begin(), contents.bytes_contents().end());
       return Tensor::of_strings("", {}, values).data;
     }
     case DataType::fp16:
-    case DataType::bf16: break;
+    case DataType::bf16:
+      break;
   }
   return {};
 }
@@ -126,8 +147,14 @@ Result<InferResult> decode(inference::ModelInferResponse&& message) {
   int raw = 0;
   for (auto& output : *message.mutable_outputs()) {
     auto type = data_type_from_name(output.datatype());
-    if (!type) return fail(Code::data_loss, std::format("the answer's output '{}' has the unknown type '{}'", output.name(), output.datatype()));
-    Tensor tensor{std::move(*output.mutable_name()), *type, {output.shape().begin(), output.shape().end()}, {}, get_region(output.parameters())};
+    if (!type)
+      return fail(Code::data_loss,
+                  std::format("the answer's output '{}' has the unknown type '{}'", output.name(), output.datatype()));
+    Tensor tensor{std::move(*output.mutable_name()),
+                  *type,
+                  {output.shape().begin(), output.shape().end()},
+                  {},
+                  get_region(output.parameters())};
     auto elements = element_count(tensor.shape);
     if (!elements) return std::unexpected(elements.error());
     if (tensor.shared) {
@@ -141,8 +168,9 @@ Result<InferResult> decode(inference::ModelInferResponse&& message) {
         return fail(Code::data_loss, std::format("the answer has no data for output '{}'", tensor.name));
       }
       if (*type != DataType::bytes && tensor.data.size() != *elements * data_type_size(*type)) {
-        return fail(Code::data_loss, std::format("the answer's output '{}' of shape {} has {} bytes instead of {}", tensor.name,
-                                                 shape_text(tensor.shape), tensor.data.size(), *elements * data_type_size(*type)));
+        return fail(Code::data_loss,
+                    std::format("the answer's output '{}' of shape {} has {} bytes instead of {}", tensor.name,
+                                shape_text(tensor.shape), tensor.data.size(), *elements * data_type_size(*type)));
       }
     }
     result.outputs.push_back(std::move(tensor));
@@ -165,7 +193,8 @@ Error error_of(const grpc::Status& status, const grpc::ClientContext* context) {
     google::rpc::RetryInfo retry;
     google::rpc::ErrorInfo info;
     if (any.UnpackTo(&retry)) {
-      error.retry_after = std::chrono::microseconds(retry.retry_delay().seconds() * 1'000'000 + retry.retry_delay().nanos() / 1000);
+      error.retry_after =
+          std::chrono::microseconds(retry.retry_delay().seconds() * 1'000'000 + retry.retry_delay().nanos() / 1000);
     } else if (any.UnpackTo(&info)) {
       auto number = [&](const char* name) -> std::optional<std::uint64_t> {
         auto it = info.metadata().find(name);

@@ -23,7 +23,8 @@ constexpr const char* kDefaultSocket = "/run/npud/npud.sock";
 
 Result<std::string> read_file(const std::string& path, const char* what) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(Code::failed_precondition, std::format("can't read the {} {}: {}", what, path, std::strerror(errno)));
+  if (!file)
+    return fail(Code::failed_precondition, std::format("can't read the {} {}: {}", what, path, std::strerror(errno)));
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
@@ -33,7 +34,10 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> tls_credentials(const Tls& tls
                                 std::tuple(&tls.certificate_file, &options.pem_cert_chain, "client certificate"),
                                 std::tuple(&tls.key_file, &options.pem_private_key, "client key")}) {
     if (path->empty()) {
-      return fail(Code::invalid_argument, std::format("npud asks for a certificate on TCP: the {} is missing (ca, cert and key belong together)", what));
+      return fail(
+          Code::invalid_argument,
+          std::format("npud asks for a certificate on TCP: the {} is missing (ca, cert and key belong together)",
+                      what));
     }
     auto text = read_file(*path, what);
     if (!text) return std::unexpected(text.error());
@@ -44,11 +48,13 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> tls_credentials(const Tls& tls
 
 // Why a connection to this socket can't be made, found out by making one by hand.
 std::string socket_trouble(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (stat(path.c_str(), &status) != 0) {
-    if (errno == EACCES) return std::format("you may not enter the directory of {}: join its group, or ask the administrator", path);
-    return std::format("there is no socket {} ({}): is npud running? (systemctl status npud; NPUD_ADDRESS names another socket)", path,
-                       std::strerror(errno));
+    if (errno == EACCES)
+      return std::format("you may not enter the directory of {}: join its group, or ask the administrator", path);
+    return std::format(
+        "there is no socket {} ({}): is npud running? (systemctl status npud; NPUD_ADDRESS names another socket)", path,
+        std::strerror(errno));
   }
   if (!S_ISSOCK(status.st_mode)) return std::format("{} is no socket", path);
   sockaddr_un address{};
@@ -60,10 +66,16 @@ std::string socket_trouble(const std::string& path) {
   int failed = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ? errno : 0;
   close(fd);
   switch (failed) {
-    case 0: return std::format("{} takes connections but doesn't answer: it may be closing (too many users or connections), or no npud", path);
-    case EACCES: return std::format("you may not write to {}: join the socket's group, or ask the administrator", path);
-    case ECONNREFUSED: return std::format("nobody listens on {}: npud isn't running (systemctl status npud)", path);
-    default: return std::format("can't connect to {}: {}", path, std::strerror(failed));
+    case 0:
+      return std::format(
+          "{} takes connections but doesn't answer: it may be closing (too many users or connections), or no npud",
+          path);
+    case EACCES:
+      return std::format("you may not write to {}: join the socket's group, or ask the administrator", path);
+    case ECONNREFUSED:
+      return std::format("nobody listens on {}: npud isn't running (systemctl status npud)", path);
+    default:
+      return std::format("can't connect to {}: {}", path, std::strerror(failed));
   }
 }
 
@@ -84,17 +96,18 @@ Result<Client> Client::connect(const ConnectOptions& options) {
 
   std::shared_ptr<grpc::ChannelCredentials> credentials;
   if (options.tls) {
-    if (is_unix) return fail(Code::invalid_argument, std::format("{} is a unix socket, which takes no certificates", address));
+    if (is_unix)
+      return fail(Code::invalid_argument, std::format("{} is a unix socket, which takes no certificates", address));
     auto made = tls_credentials(*options.tls);
     if (!made) return std::unexpected(made.error());
     credentials = *std::move(made);
   } else if (is_unix) {
     credentials = grpc::InsecureChannelCredentials();
   } else {
-    return fail(Code::invalid_argument,
-                std::format("'{}' is a TCP address, where npud asks for a client certificate: give ca, cert and key, or an address like "
-                            "unix:{}",
-                            address, kDefaultSocket));
+    return fail(Code::invalid_argument, std::format("'{}' is a TCP address, where npud asks for a client certificate: "
+                                                    "give ca, cert and key, or an address like "
+                                                    "unix:{}",
+                                                    address, kDefaultSocket));
   }
 
   grpc::ChannelArguments arguments;
@@ -112,9 +125,10 @@ Result<Client> Client::connect(const ConnectOptions& options) {
   state->channel = grpc::CreateCustomChannel(is_unix ? "unix:" + socket_path : address, credentials, arguments);
   if (is_unix && access(socket_path.c_str(), W_OK) != 0) return fail(Code::unavailable, socket_trouble(socket_path));
   if (!state->channel->WaitForConnected(std::chrono::system_clock::now() + options.timeout)) {
-    return fail(Code::unavailable, is_unix ? socket_trouble(socket_path)
-                                           : std::format("no npud answers at {} within {} ms, or it doesn't accept the certificate", address,
-                                                         options.timeout.count()));
+    return fail(Code::unavailable,
+                is_unix ? socket_trouble(socket_path)
+                        : std::format("no npud answers at {} within {} ms, or it doesn't accept the certificate",
+                                      address, options.timeout.count()));
   }
   state->inference = inference::GRPCInferenceService::NewStub(state->channel);
   state->control = v1::Control::NewStub(state->channel);

@@ -25,29 +25,34 @@ constexpr auto nothing = [](const auto&) {};
 
 Result<v1::StatusResponse> Control::status() const {
   const auto& state = *client_.state_;
-  return call<v1::StatusResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->Status(context, {}, out); });
+  return call<v1::StatusResponse>(state.timeout,
+                                  [&](auto* context, auto* out) { return state.control->Status(context, {}, out); });
 }
 
 Result<v1::ListDevicesResponse> Control::devices() const {
   const auto& state = *client_.state_;
-  return call<v1::ListDevicesResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->ListDevices(context, {}, out); });
+  return call<v1::ListDevicesResponse>(
+      state.timeout, [&](auto* context, auto* out) { return state.control->ListDevices(context, {}, out); });
 }
 
 Result<v1::ListProgramsResponse> Control::programs(const std::string& device) const {
   const auto& state = *client_.state_;
   v1::ListProgramsRequest request;
   request.set_device(device);
-  return call<v1::ListProgramsResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->ListPrograms(context, request, out); });
+  return call<v1::ListProgramsResponse>(
+      state.timeout, [&](auto* context, auto* out) { return state.control->ListPrograms(context, request, out); });
 }
 
 Result<v1::ListTenantsResponse> Control::tenants() const {
   const auto& state = *client_.state_;
-  return call<v1::ListTenantsResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->ListTenants(context, {}, out); });
+  return call<v1::ListTenantsResponse>(
+      state.timeout, [&](auto* context, auto* out) { return state.control->ListTenants(context, {}, out); });
 }
 
 Result<v1::ListRunningResponse> Control::running() const {
   const auto& state = *client_.state_;
-  return call<v1::ListRunningResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->ListRunning(context, {}, out); });
+  return call<v1::ListRunningResponse>(
+      state.timeout, [&](auto* context, auto* out) { return state.control->ListRunning(context, {}, out); });
 }
 
 Result<v1::ExplainResponse> Control::explain(const std::string& model, const std::string& version) const {
@@ -55,14 +60,16 @@ Result<v1::ExplainResponse> Control::explain(const std::string& model, const std
   v1::ExplainRequest request;
   request.set_model(model);
   request.set_version(version);
-  return call<v1::ExplainResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->Explain(context, request, out); });
+  return call<v1::ExplainResponse>(
+      state.timeout, [&](auto* context, auto* out) { return state.control->Explain(context, request, out); });
 }
 
 Result<> Control::drain_device(const std::string& device, std::chrono::milliseconds timeout) const {
   const auto& state = *client_.state_;
   v1::DrainRequest request;
   request.set_device(device);
-  return call<v1::DrainResponse>(timeout, [&](auto* context, auto* out) { return state.control->Drain(context, request, out); })
+  return call<v1::DrainResponse>(timeout,
+                                 [&](auto* context, auto* out) { return state.control->Drain(context, request, out); })
       .transform(nothing);
 }
 
@@ -70,7 +77,8 @@ Result<> Control::drain_model(const std::string& model, std::chrono::millisecond
   const auto& state = *client_.state_;
   v1::DrainRequest request;
   request.set_model(model);
-  return call<v1::DrainResponse>(timeout, [&](auto* context, auto* out) { return state.control->Drain(context, request, out); })
+  return call<v1::DrainResponse>(timeout,
+                                 [&](auto* context, auto* out) { return state.control->Drain(context, request, out); })
       .transform(nothing);
 }
 
@@ -78,7 +86,8 @@ Result<> Control::resume_device(const std::string& device) const {
   const auto& state = *client_.state_;
   v1::ResumeRequest request;
   request.set_device(device);
-  return call<v1::ResumeResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->Resume(context, request, out); })
+  return call<v1::ResumeResponse>(
+             state.timeout, [&](auto* context, auto* out) { return state.control->Resume(context, request, out); })
       .transform(nothing);
 }
 
@@ -86,15 +95,18 @@ Result<> Control::resume_model(const std::string& model) const {
   const auto& state = *client_.state_;
   v1::ResumeRequest request;
   request.set_model(model);
-  return call<v1::ResumeResponse>(state.timeout, [&](auto* context, auto* out) { return state.control->Resume(context, request, out); })
+  return call<v1::ResumeResponse>(
+             state.timeout, [&](auto* context, auto* out) { return state.control->Resume(context, request, out); })
       .transform(nothing);
 }
 
-Result<v1::ResetDeviceResponse> Control::reset_device(const std::string& device, std::chrono::milliseconds timeout) const {
+Result<v1::ResetDeviceResponse> Control::reset_device(const std::string& device,
+                                                      std::chrono::milliseconds timeout) const {
   const auto& state = *client_.state_;
   v1::ResetDeviceRequest request;
   request.set_device(device);
-  return call<v1::ResetDeviceResponse>(timeout, [&](auto* context, auto* out) { return state.control->ResetDevice(context, request, out); });
+  return call<v1::ResetDeviceResponse>(
+      timeout, [&](auto* context, auto* out) { return state.control->ResetDevice(context, request, out); });
 }
 
 Result<> Control::watch_events(const std::function<bool(const v1::Event&)>& seen) const {

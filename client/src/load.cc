@@ -14,10 +14,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostErrorKinds = 16;
 
-std::chrono::microseconds since(Clock::time_point start) { return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start); }
+std::chrono::microseconds since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start);
+}
 
-// Each worker is a thread with one call at a time: this is what a client program does, and it keeps the load generator's own cost
-// (no queues, no hand-over between threads) out of what is measured.
+// Each worker is a thread with one call at a time: this is what a client program does, and it keeps the load
+// generator's own cost (no queues, no hand-over between threads) out of what is measured.
 class Load {
  public:
   Load(const Client& client, const LoadOptions& options) : client_(client), options_(options) {}
@@ -72,7 +74,9 @@ class Load {
         ++own.failed;
         count_error(own, result.error(), 1);
         if (result.error().code == Code::unavailable) stopping_ = true;
-        if (result.error().retry_after) std::this_thread::sleep_for(std::min<std::chrono::microseconds>(*result.error().retry_after, std::chrono::seconds(1)));
+        if (result.error().retry_after)
+          std::this_thread::sleep_for(
+              std::min<std::chrono::microseconds>(*result.error().retry_after, std::chrono::seconds(1)));
       }
     }
     std::lock_guard lock(mutex_);

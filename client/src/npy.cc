@@ -19,9 +19,12 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMostDimensions = 32;  // NumPy's own bound
 constexpr std::size_t kLongestHeader = 64 << 10;
 
-std::unexpected<Error> refuse(std::string why) { return fail(Code::invalid_argument, "not an .npy file that can be used: " + std::move(why)); }
+std::unexpected<Error> refuse(std::string why) {
+  return fail(Code::invalid_argument, "not an .npy file that can be used: " + std::move(why));
+}
 
-// The header is a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }. Only that form, in any order.
+// The header is a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }. Only that form, in any
+// order.
 class HeaderParser {
  public:
   explicit HeaderParser(std::string_view text) : rest_(text) {}
@@ -39,7 +42,10 @@ class HeaderParser {
     while (!take('}')) {
       auto key = quoted();
       if (!key || !take(':')) return refuse("its header has a malformed key");
-      bool* seen = *key == "descr" ? &has_descr : *key == "fortran_order" ? &has_order : *key == "shape" ? &has_shape : nullptr;
+      bool* seen = *key == "descr"           ? &has_descr
+                   : *key == "fortran_order" ? &has_order
+                   : *key == "shape"         ? &has_shape
+                                             : nullptr;
       if (seen == nullptr) return refuse(std::format("its header has the unknown key '{}'", *key));
       if (*seen) return refuse(std::format("its header has the key '{}' twice", *key));
       *seen = true;
@@ -134,20 +140,33 @@ std::optional<DataType> plain_type(std::string_view descr) {
 
 std::string_view descr_of(DataType type) {
   switch (type) {
-    case DataType::boolean: return "|b1";
-    case DataType::uint8: return "|u1";
-    case DataType::int8: return "|i1";
+    case DataType::boolean:
+      return "|b1";
+    case DataType::uint8:
+      return "|u1";
+    case DataType::int8:
+      return "|i1";
     case DataType::bf16:
-    case DataType::uint16: return "<u2";
-    case DataType::uint32: return "<u4";
-    case DataType::uint64: return "<u8";
-    case DataType::int16: return "<i2";
-    case DataType::int32: return "<i4";
-    case DataType::int64: return "<i8";
-    case DataType::fp16: return "<f2";
-    case DataType::fp32: return "<f4";
-    case DataType::fp64: return "<f8";
-    case DataType::bytes: break;
+    case DataType::uint16:
+      return "<u2";
+    case DataType::uint32:
+      return "<u4";
+    case DataType::uint64:
+      return "<u8";
+    case DataType::int16:
+      return "<i2";
+    case DataType::int32:
+      return "<i4";
+    case DataType::int64:
+      return "<i8";
+    case DataType::fp16:
+      return "<f2";
+    case DataType::fp32:
+      return "<f4";
+    case DataType::fp64:
+      return "<f8";
+    case DataType::bytes:
+      break;
   }
   return "";
 }
@@ -160,10 +179,11 @@ bool append_utf8(std::string& out, std::uint32_t c) {
   } else if (c < 0x800) {
     out += {static_cast<char>(0xc0 | c >> 6), static_cast<char>(0x80 | (c & 0x3f))};
   } else if (c < 0x10000) {
-    out += {static_cast<char>(0xe0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3f)), static_cast<char>(0x80 | (c & 0x3f))};
-  } else {
-    out += {static_cast<char>(0xf0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3f)), static_cast<char>(0x80 | (c >> 6 & 0x3f)),
+    out += {static_cast<char>(0xe0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 0x3f)),
             static_cast<char>(0x80 | (c & 0x3f))};
+  } else {
+    out += {static_cast<char>(0xf0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3f)),
+            static_cast<char>(0x80 | (c >> 6 & 0x3f)), static_cast<char>(0x80 | (c & 0x3f))};
   }
   return true;
 }
@@ -174,9 +194,11 @@ Result<Tensor> parse_strings(const HeaderParser::Header& header, std::uint64_t c
   std::uint64_t characters = 0;
   const char* end = header.descr.data() + header.descr.size();
   auto [stop, error] = std::from_chars(header.descr.data() + 2, end, characters);
-  if (error != std::errc() || stop != end || characters > 1u << 30) return refuse(std::format("its type '{}' is malformed", header.descr));
+  if (error != std::errc() || stop != end || characters > 1u << 30)
+    return refuse(std::format("its type '{}' is malformed", header.descr));
   std::uint64_t width = characters * (wide ? 4 : 1);
-  // count ≤ 2^48 and width ≤ 2^32: compare by division, the product may overflow. Elements of no width are bounded by the header alone.
+  // count ≤ 2^48 and width ≤ 2^32: compare by division, the product may overflow. Elements of no width are bounded by
+  // the header alone.
   if (width == 0 ? !data.empty() || count > 1u << 20 : data.size() % width != 0 || data.size() / width != count) {
     return refuse(std::format("{} elements of {} bytes don't make up its {} bytes of data", count, width, data.size()));
   }
@@ -213,7 +235,8 @@ Result<Tensor> parse_npy(std::string_view file) {
   std::size_t length_bytes = major == 1 ? 2 : 4;
   if (file.size() < 8 + length_bytes) return refuse("it ends inside its header");
   std::size_t header_bytes = 0;
-  for (std::size_t i = length_bytes; i-- > 0;) header_bytes = header_bytes << 8 | static_cast<unsigned char>(file[8 + i]);
+  for (std::size_t i = length_bytes; i-- > 0;)
+    header_bytes = header_bytes << 8 | static_cast<unsigned char>(file[8 + i]);
   file.remove_prefix(8 + length_bytes);
   if (header_bytes > kLongestHeader) return refuse(std::format("its header claims {} bytes", header_bytes));
   if (file.size() < header_bytes) return refuse("it ends inside its header");
@@ -230,13 +253,14 @@ Result<Tensor> parse_npy(std::string_view file) {
   auto type = plain_type(header->descr);
   if (!type) {
     return refuse(std::format("its type '{}' has no counterpart in the protocol{}", header->descr,
-                              header->descr.starts_with('>') ? " (big-endian; save it with .astype of a little-endian type)"
-                              : header->descr == "|O"        ? " (Python objects are never read)"
-                                                             : ""));
+                              header->descr.starts_with('>')
+                                  ? " (big-endian; save it with .astype of a little-endian type)"
+                              : header->descr == "|O" ? " (Python objects are never read)"
+                                                      : ""));
   }
   if (data.size() != *count * data_type_size(*type)) {
-    return refuse(std::format("{} elements of shape {} need {} bytes, it has {}", *count, shape_text(header->shape), *count * data_type_size(*type),
-                              data.size()));
+    return refuse(std::format("{} elements of shape {} need {} bytes, it has {}", *count, shape_text(header->shape),
+                              *count * data_type_size(*type), data.size()));
   }
   if (*type == DataType::boolean && std::ranges::any_of(data, [](char c) { return c != 0 && c != 1; })) {
     return refuse("a boolean in it is neither 0 nor 1");
@@ -246,8 +270,9 @@ Result<Tensor> parse_npy(std::string_view file) {
 
 Result<Tensor> read_npy(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  struct stat status {};
-  if (!file || stat(path.c_str(), &status) != 0) return fail(Code::not_found, std::format("can't read {}: {}", path, std::strerror(errno)));
+  struct stat status{};
+  if (!file || stat(path.c_str(), &status) != 0)
+    return fail(Code::not_found, std::format("can't read {}: {}", path, std::strerror(errno)));
   if (S_ISDIR(status.st_mode)) return fail(Code::invalid_argument, std::format("{} is a directory", path));
   std::string content(std::istreambuf_iterator<char>(file), {});
   auto tensor = parse_npy(content);
@@ -263,10 +288,14 @@ Result<std::string> format_npy(const Tensor& tensor) {
   if (tensor.type == DataType::bytes) {
     auto values = tensor.strings();
     if (!values) return std::unexpected(values.error());
-    if (values->size() != *count) return fail(Code::invalid_argument, std::format("tensor '{}' has {} strings for shape {}", tensor.name, values->size(), shape_text(tensor.shape)));
+    if (values->size() != *count)
+      return fail(Code::invalid_argument, std::format("tensor '{}' has {} strings for shape {}", tensor.name,
+                                                      values->size(), shape_text(tensor.shape)));
     std::size_t longest = 1;
     for (const std::string& value : *values) {
-      if (value.ends_with('\0')) return fail(Code::invalid_argument, std::format("a string of tensor '{}' ends with a zero byte, which .npy can't hold", tensor.name));
+      if (value.ends_with('\0'))
+        return fail(Code::invalid_argument,
+                    std::format("a string of tensor '{}' ends with a zero byte, which .npy can't hold", tensor.name));
       longest = std::max(longest, value.size());
     }
     descr = std::format("|S{}", longest);
@@ -275,10 +304,12 @@ Result<std::string> format_npy(const Tensor& tensor) {
       data += value;
     }
   } else if (tensor.data.size() != *count * data_type_size(tensor.type)) {
-    return fail(Code::invalid_argument, std::format("tensor '{}' of shape {} has {} bytes", tensor.name, shape_text(tensor.shape), tensor.data.size()));
+    return fail(Code::invalid_argument, std::format("tensor '{}' of shape {} has {} bytes", tensor.name,
+                                                    shape_text(tensor.shape), tensor.data.size()));
   }
   std::string shape = "(";
-  for (std::size_t i = 0; i < tensor.shape.size(); ++i) shape += std::format("{}{}", i == 0 ? "" : ", ", tensor.shape[i]);
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i)
+    shape += std::format("{}{}", i == 0 ? "" : ", ", tensor.shape[i]);
   shape += tensor.shape.size() == 1 ? ",)" : ")";
   std::string header = std::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", descr, shape);
   header.append(63 - (header.size() + 10) % 64, ' ');

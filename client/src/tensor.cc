@@ -14,9 +14,20 @@ struct TypeFacts {
 };
 
 // In the order of DataType.
-constexpr std::array<TypeFacts, 14> kTypes = {{{"BOOL", 1}, {"UINT8", 1}, {"UINT16", 2}, {"UINT32", 4}, {"UINT64", 8}, {"INT8", 1},
-                                              {"INT16", 2}, {"INT32", 4}, {"INT64", 8}, {"FP16", 2}, {"BF16", 2}, {"FP32", 4},
-                                              {"FP64", 8}, {"BYTES", 0}}};
+constexpr std::array<TypeFacts, 14> kTypes = {{{"BOOL", 1},
+                                               {"UINT8", 1},
+                                               {"UINT16", 2},
+                                               {"UINT32", 4},
+                                               {"UINT64", 8},
+                                               {"INT8", 1},
+                                               {"INT16", 2},
+                                               {"INT32", 4},
+                                               {"INT64", 8},
+                                               {"FP16", 2},
+                                               {"BF16", 2},
+                                               {"FP32", 4},
+                                               {"FP64", 8},
+                                               {"BYTES", 0}}};
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 48;
 
 }  // namespace
@@ -36,7 +47,8 @@ Result<std::uint64_t> element_count(std::span<const std::int64_t> shape) {
   std::uint64_t count = 1;
   bool empty = false;
   for (std::int64_t dimension : shape) {
-    if (dimension < 0) return fail(Code::invalid_argument, std::format("shape {} has a dimension without a size", shape_text(shape)));
+    if (dimension < 0)
+      return fail(Code::invalid_argument, std::format("shape {} has a dimension without a size", shape_text(shape)));
     if (dimension == 0) {
       empty = true;
       continue;
@@ -85,8 +97,8 @@ Result<std::vector<std::string>> Tensor::strings() const {
 }
 
 std::string Tensor::mismatch(DataType wanted) const {
-  return std::format("tensor '{}' is {} {} of {} bytes; it can't be read as {}", name, data_type_name(type), shape_text(shape), data.size(),
-                     data_type_name(wanted));
+  return std::format("tensor '{}' is {} {} of {} bytes; it can't be read as {}", name, data_type_name(type),
+                     shape_text(shape), data.size(), data_type_name(wanted));
 }
 
 }  // namespace npud::client

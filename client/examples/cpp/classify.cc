@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libnpud in one page: asks the direction classifier about a strip that has its dark stroke at the bottom, at once, later, in a stream and
-// through shared memory, and checks that the four answers are the same.
+// libnpud in one page: asks the direction classifier about a strip that has its dark stroke at the bottom, at once,
+// later, in a stream and through shared memory, and checks that the four answers are the same.
 //
 //   npud-example-cpp [ADDRESS]
 #include <cmath>
@@ -22,7 +22,8 @@ std::vector<float> underlined_strip() {
   std::vector<float> pixels(3 * kHeight * kWidth, 1.0f);
   for (std::int64_t plane = 0; plane < 3; ++plane) {
     for (std::int64_t y = 36; y < 44; ++y) {
-      for (std::int64_t x = 20; x < 170; ++x) pixels[static_cast<std::size_t>((plane * kHeight + y) * kWidth + x)] = -0.9f;
+      for (std::int64_t x = 20; x < 170; ++x)
+        pixels[static_cast<std::size_t>((plane * kHeight + y) * kWidth + x)] = -0.9f;
     }
   }
   return pixels;
@@ -69,8 +70,8 @@ int main(int argc, char** argv) {
   // At once.
   nc::InferResult first = value_or_give_up(client.infer(request_for(pixels)));
   const std::vector<float> expected = probabilities(first);
-  std::cout << "upright " << expected[0] << ", upside down " << expected[1] << "  (" << first.model << " version " << first.version << ", "
-            << first.path << ")\n";
+  std::cout << "upright " << expected[0] << ", upside down " << expected[1] << "  (" << first.model << " version "
+            << first.version << ", " << first.path << ")\n";
 
   // Later: four under way at the same time.
   std::vector<std::future<nc::Result<nc::InferResult>>> futures;
@@ -95,14 +96,16 @@ int main(int argc, char** argv) {
   stream.finish_writing();
   for (int i = 0; i < 3; ++i) {
     auto answer = value_or_give_up(stream.read());
-    if (!answer || answer->id != std::to_string(i)) give_up({nc::Code::data_loss, "the stream's answers are out of order", {}, {}, {}, {}});
+    if (!answer || answer->id != std::to_string(i))
+      give_up({nc::Code::data_loss, "the stream's answers are out of order", {}, {}, {}, {}});
     if (i == 1) {
       if (answer->result) give_up({nc::Code::data_loss, "a model that doesn't exist answered", {}, {}, {}, {}});
     } else {
       check("stream", probabilities(value_or_give_up(std::move(answer->result))));
     }
   }
-  if (value_or_give_up(stream.read())) give_up({nc::Code::data_loss, "the stream has an answer too many", {}, {}, {}, {}});
+  if (value_or_give_up(stream.read()))
+    give_up({nc::Code::data_loss, "the stream has an answer too many", {}, {}, {}, {}});
 
   // Through shared memory: nothing but names is sent.
   const std::size_t input_bytes = pixels.size() * sizeof(float);
@@ -121,7 +124,8 @@ int main(int argc, char** argv) {
   nc::InferRequest wrong = request_for(pixels);
   wrong.inputs[0].shape = {1, 3, kHeight, kWidth - 1};
   auto refused = client.infer(std::move(wrong));
-  if (refused || refused.error().code != nc::Code::invalid_argument) give_up({nc::Code::data_loss, "a wrong shape wasn't refused", {}, {}, {}, {}});
+  if (refused || refused.error().code != nc::Code::invalid_argument)
+    give_up({nc::Code::data_loss, "a wrong shape wasn't refused", {}, {}, {}, {}});
   std::cout << "a wrong shape is refused: " << refused.error().message << '\n';
   return same ? 0 : 1;
 }

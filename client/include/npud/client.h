@@ -63,7 +63,8 @@ struct InferRequest {
   std::vector<Tensor> inputs;
   std::vector<OutputWanted> outputs;  // empty: all
   std::uint64_t priority = 0;         // 1 is highest; 0: the model's default
-  // How long it may wait for its turn and run. Becomes the call's deadline as well (a little later, so that npud's own word arrives).
+  // How long it may wait for its turn and run. Becomes the call's deadline as well (a little later, so that npud's own
+  // word arrives).
   std::optional<std::chrono::microseconds> timeout;
   std::map<std::string, Parameter> parameters;
 };
@@ -84,11 +85,11 @@ class Call {
 
  private:
   friend class Client;
-  std::shared_ptr<void> state_;
   std::function<void()> cancel_;
 };
 
-// Requests and answers on one connection, answers in the order of the requests. One thread may write while another reads.
+// Requests and answers on one connection, answers in the order of the requests. One thread may write while another
+// reads.
 class Stream {
  public:
   struct Answer {
@@ -114,7 +115,8 @@ class Stream {
 
 class Client {
  public:
-  // Connects, and fails if that isn't done in time, with a message that says what is wrong (no socket, no right to it, nobody listens).
+  // Connects, and fails if that isn't done in time, with a message that says what is wrong (no socket, no right to it,
+  // nobody listens).
   static Result<Client> connect(const ConnectOptions& options = {});
 
   const std::string& address() const;
@@ -123,9 +125,11 @@ class Client {
   Result<bool> ready() const;
   Result<bool> model_ready(const std::string& model, const std::string& version = "") const;
   Result<inference::ServerMetadataResponse> server_metadata() const;
-  Result<inference::ModelMetadataResponse> model_metadata(const std::string& model, const std::string& version = "") const;
+  Result<inference::ModelMetadataResponse> model_metadata(const std::string& model,
+                                                          const std::string& version = "") const;
   Result<inference::ModelConfigResponse> model_config(const std::string& model, const std::string& version = "") const;
-  Result<inference::ModelStatisticsResponse> model_statistics(const std::string& model = "", const std::string& version = "") const;
+  Result<inference::ModelStatisticsResponse> model_statistics(const std::string& model = "",
+                                                              const std::string& version = "") const;
   Result<inference::RepositoryIndexResponse> repository_index(bool only_ready = false) const;
   Result<> load(const std::string& model) const;
   Result<> unload(const std::string& model) const;
@@ -137,7 +141,8 @@ class Client {
   Result<Stream> stream() const;
 
   // See npud/shared_memory.h, which calls these.
-  Result<> register_region(const std::string& name, const std::string& key, std::uint64_t offset_bytes, std::uint64_t size_bytes) const;
+  Result<> register_region(const std::string& name, const std::string& key, std::uint64_t offset_bytes,
+                           std::uint64_t size_bytes) const;
   Result<> unregister_region(const std::string& name) const;
   Result<inference::SystemSharedMemoryStatusResponse> regions(const std::string& name = "") const;
 

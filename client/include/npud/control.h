@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What administrators and monitors ask of npud (npud.v1.Control). The answers are the protocol's own messages: "npud/v1/control.pb.h".
+// What administrators and monitors ask of npud (npud.v1.Control). The answers are the protocol's own messages:
+// "npud/v1/control.pb.h".
 #pragma once
 
 #include <chrono>

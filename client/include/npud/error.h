@@ -35,10 +35,10 @@ enum class Code : std::uint8_t {
 
 struct Error {
   Code code = Code::unknown;
-  std::string message;  // npud's own sentence, which says what to do
-  std::optional<std::chrono::microseconds> retry_after;  // when the same request has a chance again
+  std::string message;                                    // npud's own sentence, which says what to do
+  std::optional<std::chrono::microseconds> retry_after;   // when the same request has a chance again
   std::optional<std::uint64_t> bytes_needed, bytes_free;  // where memory was short
-  std::string path;  // npud-path, where the request got as far as a device
+  std::string path;                                       // npud-path, where the request got as far as a device
 };
 
 // "RESOURCE_EXHAUSTED: queue of model 'det' is full… (retry in 20 ms)"

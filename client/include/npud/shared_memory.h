@@ -11,9 +11,9 @@
 
 namespace npud::client {
 
-// A POSIX shared memory object of a random name, mode 0600, registered with npud for the caller's uid. Only over a unix socket (npud
-// must see the same /dev/shm). Unregistered, unmapped and unlinked when destroyed. Not thread-safe; the bytes are the caller's to guard:
-// nothing may be changed while a request that names them is under way.
+// A POSIX shared memory object of a random name, mode 0600, registered with npud for the caller's uid. Only over a unix
+// socket (npud must see the same /dev/shm). Unregistered, unmapped and unlinked when destroyed. Not thread-safe; the
+// bytes are the caller's to guard: nothing may be changed while a request that names them is under way.
 class SharedMemory {
  public:
   static Result<SharedMemory> create(const Client& client, std::size_t size_bytes);
@@ -24,7 +24,9 @@ class SharedMemory {
   const std::string& region() const { return name_; }
   std::span<std::byte> bytes() const { return bytes_; }
   // A piece of it, for Tensor::shared and OutputWanted::shared. Precondition: inside.
-  RegionSpan span(std::uint64_t offset_bytes, std::uint64_t size_bytes) const { return {name_, offset_bytes, size_bytes}; }
+  RegionSpan span(std::uint64_t offset_bytes, std::uint64_t size_bytes) const {
+    return {name_, offset_bytes, size_bytes};
+  }
 
  private:
   SharedMemory(Client client, std::string name, std::span<std::byte> bytes);

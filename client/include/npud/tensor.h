@@ -15,7 +15,20 @@ namespace npud::client {
 
 // The Open Inference Protocol's data types.
 enum class DataType : std::uint8_t {
-  boolean, uint8, uint16, uint32, uint64, int8, int16, int32, int64, fp16, bf16, fp32, fp64, bytes,
+  boolean,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+  int8,
+  int16,
+  int32,
+  int64,
+  fp16,
+  bf16,
+  fp32,
+  fp64,
+  bytes,
 };
 
 [[nodiscard]] std::string_view data_type_name(DataType type);  // "FP32"
@@ -27,17 +40,50 @@ enum class DataType : std::uint8_t {
 
 template <class T>
 struct DataTypeOf;
-template <> struct DataTypeOf<bool> { static constexpr auto value = DataType::boolean; };
-template <> struct DataTypeOf<std::uint8_t> { static constexpr auto value = DataType::uint8; };
-template <> struct DataTypeOf<std::uint16_t> { static constexpr auto value = DataType::uint16; };
-template <> struct DataTypeOf<std::uint32_t> { static constexpr auto value = DataType::uint32; };
-template <> struct DataTypeOf<std::uint64_t> { static constexpr auto value = DataType::uint64; };
-template <> struct DataTypeOf<std::int8_t> { static constexpr auto value = DataType::int8; };
-template <> struct DataTypeOf<std::int16_t> { static constexpr auto value = DataType::int16; };
-template <> struct DataTypeOf<std::int32_t> { static constexpr auto value = DataType::int32; };
-template <> struct DataTypeOf<std::int64_t> { static constexpr auto value = DataType::int64; };
-template <> struct DataTypeOf<float> { static constexpr auto value = DataType::fp32; };
-template <> struct DataTypeOf<double> { static constexpr auto value = DataType::fp64; };
+template <>
+struct DataTypeOf<bool> {
+  static constexpr auto value = DataType::boolean;
+};
+template <>
+struct DataTypeOf<std::uint8_t> {
+  static constexpr auto value = DataType::uint8;
+};
+template <>
+struct DataTypeOf<std::uint16_t> {
+  static constexpr auto value = DataType::uint16;
+};
+template <>
+struct DataTypeOf<std::uint32_t> {
+  static constexpr auto value = DataType::uint32;
+};
+template <>
+struct DataTypeOf<std::uint64_t> {
+  static constexpr auto value = DataType::uint64;
+};
+template <>
+struct DataTypeOf<std::int8_t> {
+  static constexpr auto value = DataType::int8;
+};
+template <>
+struct DataTypeOf<std::int16_t> {
+  static constexpr auto value = DataType::int16;
+};
+template <>
+struct DataTypeOf<std::int32_t> {
+  static constexpr auto value = DataType::int32;
+};
+template <>
+struct DataTypeOf<std::int64_t> {
+  static constexpr auto value = DataType::int64;
+};
+template <>
+struct DataTypeOf<float> {
+  static constexpr auto value = DataType::fp32;
+};
+template <>
+struct DataTypeOf<double> {
+  static constexpr auto value = DataType::fp64;
+};
 
 // A piece of a registered shared memory region (npud/shared_memory.h).
 struct RegionSpan {
@@ -46,8 +92,8 @@ struct RegionSpan {
   std::uint64_t size_bytes = 0;
 };
 
-// Row-major and dense; `data` in the protocol's raw form (little-endian elements; for `bytes` a 4-byte length and the data, each).
-// With `shared`, the data lies there and `data` is empty.
+// Row-major and dense; `data` in the protocol's raw form (little-endian elements; for `bytes` a 4-byte length and the
+// data, each). With `shared`, the data lies there and `data` is empty.
 struct Tensor {
   std::string name;
   DataType type = DataType::fp32;
@@ -57,15 +103,19 @@ struct Tensor {
 
   template <class T>
   static Tensor of(std::string name, std::vector<std::int64_t> shape, std::span<const T> values) {
-    return {std::move(name), DataTypeOf<T>::value, std::move(shape),
-            std::string(reinterpret_cast<const char*>(values.data()), values.size_bytes()), {}};
+    return {std::move(name),
+            DataTypeOf<T>::value,
+            std::move(shape),
+            std::string(reinterpret_cast<const char*>(values.data()), values.size_bytes()),
+            {}};
   }
   static Tensor of_strings(std::string name, std::vector<std::int64_t> shape, std::span<const std::string> values);
 
   // A copy of the elements as T; fails when T isn't the tensor's type or the bytes aren't a whole number of them.
   template <class T>
   Result<std::vector<T>> values() const {
-    if (type != DataTypeOf<T>::value || data.size() % sizeof(T) != 0) return fail(Code::invalid_argument, mismatch(DataTypeOf<T>::value));
+    if (type != DataTypeOf<T>::value || data.size() % sizeof(T) != 0)
+      return fail(Code::invalid_argument, mismatch(DataTypeOf<T>::value));
     std::vector<T> out(data.size() / sizeof(T));
     if (!out.empty()) __builtin_memcpy(out.data(), data.data(), data.size());
     return out;

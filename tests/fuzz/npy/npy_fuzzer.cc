@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// .npy files come from anywhere: whatever is in one, parse_npy() refuses it or returns a tensor that is written and read back the same.
+// .npy files come from anywhere: whatever is in one, parse_npy() refuses it or returns a tensor that is written and
+// read back the same.
 #include <cstdint>
 #include <cstdlib>
 

@@ -31,7 +31,8 @@ TEST(Encode, PutsEachInputWhereTheProtocolWantsIt) {
   EXPECT_FALSE(message.outputs(0).parameters().contains("shared_memory_offset"));
 }
 
-void add_output(inference::ModelInferResponse& message, const char* name, const char* type, std::int64_t size, const char* region = nullptr) {
+void add_output(inference::ModelInferResponse& message, const char* name, const char* type, std::int64_t size,
+                const char* region = nullptr) {
   auto& output = *message.add_outputs();
   output.set_name(name);
   output.set_datatype(type);
@@ -86,7 +87,8 @@ TEST(ErrorOf, CarriesWhatNpudSays) {
   (*info.mutable_metadata())["bytes_free"] = "not a number";
   details.add_details()->PackFrom(retry);
   details.add_details()->PackFrom(info);
-  Error error = error_of(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue is full", details.SerializeAsString()), nullptr);
+  Error error = error_of(
+      grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue is full", details.SerializeAsString()), nullptr);
   EXPECT_EQ(error.code, Code::resource_exhausted);
   EXPECT_EQ(error.retry_after, std::chrono::milliseconds(20));
   EXPECT_EQ(error.bytes_needed, 4096u);

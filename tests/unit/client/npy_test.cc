@@ -37,7 +37,8 @@ std::string refusal(const std::string& file) {
 }
 
 TEST(Npy, ReadsWhatNumPyWrites) {
-  auto tensor = parse_npy(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", bytes_of({1, 2, 3, 4, 5, 6})));
+  auto tensor =
+      parse_npy(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", bytes_of({1, 2, 3, 4, 5, 6})));
   ASSERT_TRUE(tensor) << tensor.error().message;
   EXPECT_EQ(tensor->type, DataType::fp32);
   EXPECT_EQ(tensor->shape, (std::vector<std::int64_t>{2, 3}));
@@ -45,7 +46,8 @@ TEST(Npy, ReadsWhatNumPyWrites) {
 }
 
 TEST(Npy, ReadsScalarsVectorsAndEmptyArraysOfAllVersions) {
-  auto scalar = parse_npy(npy("{'descr': '<i8', 'fortran_order': False, 'shape': (), }", std::string("\x07\0\0\0\0\0\0\0", 8), 2));
+  auto scalar = parse_npy(
+      npy("{'descr': '<i8', 'fortran_order': False, 'shape': (), }", std::string("\x07\0\0\0\0\0\0\0", 8), 2));
   ASSERT_TRUE(scalar);
   EXPECT_TRUE(scalar->shape.empty());
   EXPECT_EQ(*scalar->values<std::int64_t>(), std::vector<std::int64_t>{7});
@@ -58,8 +60,9 @@ TEST(Npy, ReadsScalarsVectorsAndEmptyArraysOfAllVersions) {
 }
 
 TEST(Npy, WritesWhatItReadsForEveryType) {
-  for (auto type : {DataType::boolean, DataType::uint8, DataType::uint16, DataType::uint32, DataType::uint64, DataType::int8, DataType::int16,
-                    DataType::int32, DataType::int64, DataType::fp16, DataType::fp32, DataType::fp64}) {
+  for (auto type :
+       {DataType::boolean, DataType::uint8, DataType::uint16, DataType::uint32, DataType::uint64, DataType::int8,
+        DataType::int16, DataType::int32, DataType::int64, DataType::fp16, DataType::fp32, DataType::fp64}) {
     Tensor tensor{"x", type, {2, 1, 3}, std::string(6 * data_type_size(type), '\1'), {}};
     auto file = format_npy(tensor);
     ASSERT_TRUE(file);
@@ -76,7 +79,8 @@ TEST(Npy, StringsOfBothKindsBecomeBytes) {
   auto narrow = parse_npy(npy("{'descr': '|S3', 'fortran_order': False, 'shape': (2,), }", std::string("ab\0xyz", 6)));
   ASSERT_TRUE(narrow);
   EXPECT_EQ(*narrow->strings(), (std::vector<std::string>{"ab", "xyz"}));
-  auto wide = parse_npy(npy("{'descr': '<U2', 'fortran_order': False, 'shape': (1,), }", std::string("\xe9\0\0\0\x42\x04\0\0", 8)));
+  auto wide = parse_npy(
+      npy("{'descr': '<U2', 'fortran_order': False, 'shape': (1,), }", std::string("\xe9\0\0\0\x42\x04\0\0", 8)));
   ASSERT_TRUE(wide);
   EXPECT_EQ(*wide->strings(), std::vector<std::string>{"\xc3\xa9\xd1\x82"});
   auto file = format_npy(Tensor::of_strings("s", {2}, std::vector<std::string>{"", "four"}));
@@ -89,7 +93,8 @@ TEST(Npy, RefusesWhatIsNoArrayOrCannotBeSent) {
   const std::string head = "{'descr': '<f4', 'fortran_order': False, 'shape': ";
   EXPECT_THAT(refusal(""), HasSubstr("mark"));
   EXPECT_THAT(refusal("\x93NUMPY\x01"), HasSubstr("mark"));
-  EXPECT_THAT(refusal(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", "abcd").replace(6, 1, "\x09")), HasSubstr("version"));
+  EXPECT_THAT(refusal(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", "abcd").replace(6, 1, "\x09")),
+              HasSubstr("version"));
   EXPECT_THAT(refusal(npy(head + "(2,), }", bytes_of({1}))), HasSubstr("need 8 bytes"));
   EXPECT_THAT(refusal(npy(head + "(1,), }", bytes_of({1, 2}))), HasSubstr("need 4 bytes"));
   EXPECT_THAT(refusal(npy(head + "(-1,), }", "")), HasSubstr("shape"));
@@ -100,18 +105,26 @@ TEST(Npy, RefusesWhatIsNoArrayOrCannotBeSent) {
   EXPECT_THAT(refusal(npy(head + "(1,), 'more': 1, }", bytes_of({1}))), HasSubstr("unknown key"));
   EXPECT_THAT(refusal(npy("{'descr': '<f4', 'shape': (1,), }", bytes_of({1}))), HasSubstr("lacks"));
   EXPECT_THAT(refusal(npy(head + "(1,), } import os", bytes_of({1}))), HasSubstr("follows"));
-  EXPECT_THAT(refusal(npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "\x80\x04N.")), HasSubstr("Python objects"));
-  EXPECT_THAT(refusal(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", bytes_of({1}))), HasSubstr("big-endian"));
-  EXPECT_THAT(refusal(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", bytes_of({1}))), HasSubstr("structures"));
-  EXPECT_THAT(refusal(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }", bytes_of({1}))), HasSubstr("Fortran"));
-  EXPECT_THAT(refusal(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }", "\x02")), HasSubstr("neither 0 nor 1"));
-  EXPECT_THAT(refusal(npy("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }", std::string("\0\xd8\0\0", 4))), HasSubstr("Unicode"));
-  EXPECT_THAT(refusal(npy("{'descr': '|S0', 'fortran_order': False, 'shape': (281474976710656,), }", "")), HasSubstr("don't make up"));
+  EXPECT_THAT(refusal(npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "\x80\x04N.")),
+              HasSubstr("Python objects"));
+  EXPECT_THAT(refusal(npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", bytes_of({1}))),
+              HasSubstr("big-endian"));
+  EXPECT_THAT(refusal(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", bytes_of({1}))),
+              HasSubstr("structures"));
+  EXPECT_THAT(refusal(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }", bytes_of({1}))),
+              HasSubstr("Fortran"));
+  EXPECT_THAT(refusal(npy("{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }", "\x02")),
+              HasSubstr("neither 0 nor 1"));
+  EXPECT_THAT(refusal(npy("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }", std::string("\0\xd8\0\0", 4))),
+              HasSubstr("Unicode"));
+  EXPECT_THAT(refusal(npy("{'descr': '|S0', 'fortran_order': False, 'shape': (281474976710656,), }", "")),
+              HasSubstr("don't make up"));
 }
 
 TEST(Npy, EveryTruncationIsRefused) {
   const std::string file = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", bytes_of({1, 2}));
-  for (std::size_t size = 0; size < file.size(); ++size) EXPECT_FALSE(parse_npy(std::string_view(file).substr(0, size))) << size;
+  for (std::size_t size = 0; size < file.size(); ++size)
+    EXPECT_FALSE(parse_npy(std::string_view(file).substr(0, size))) << size;
 }
 
 TEST(Npy, FilesAreNamedInErrors) {

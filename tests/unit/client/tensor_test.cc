@@ -32,7 +32,8 @@ TEST(Tensor, GivesItsValuesOnlyAsWhatTheyAre) {
   EXPECT_EQ(*tensor.values<float>(), (std::vector<float>{1.5f, -2}));
   auto wrong = tensor.values<std::int32_t>();
   ASSERT_FALSE(wrong);
-  EXPECT_THAT(wrong.error().message, ::testing::AllOf(::testing::HasSubstr("'x'"), ::testing::HasSubstr("FP32"), ::testing::HasSubstr("INT32")));
+  EXPECT_THAT(wrong.error().message, ::testing::AllOf(::testing::HasSubstr("'x'"), ::testing::HasSubstr("FP32"),
+                                                      ::testing::HasSubstr("INT32")));
   tensor.data.pop_back();
   EXPECT_FALSE(tensor.values<float>());
 }
