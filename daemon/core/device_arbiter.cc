@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/next_job.h"
+
 namespace npud {
 namespace {
 
@@ -131,20 +133,35 @@ struct DeviceArbiter::Impl {
       fail_waiter(waiter, deadline_error(waiter, now));
     }
     if (draining || dead) return;
-    const auto place = [&](ProgramKey key) { return residency.place(key, now); };
     for (std::uint32_t core = 0; core < core_busy.size(); ++core) {
       if (core_busy[core] != nullptr) continue;
-      FairQueue::Choice choice = queue.choose(now, place);
-      if (choice.wait_for != residency.reserved()) {
-        // Keeping room for one changes what the others may do: decide again with that in force.
-        residency.reserve(choice.wait_for, now);
-        choice = queue.choose(now, place);
-      } else if (choice.wait_for != 0) {
-        residency.reserve(choice.wait_for, now);
+      const FairQueue::Choice choice = next_job(queue, residency, now);
+      if (choice.wait_for != 0 && fail_if_it_never_fits(choice.wait_for)) {
+        --core;  // decide again
+        continue;
       }
       if (choice.job == 0) break;
       grant(*waiters.at(choice.job), choice, core, now);
     }
+  }
+
+  // When it came there was room, but a pinned program has taken that since. True: its jobs were failed.
+  bool fail_if_it_never_fits(ProgramKey key) {
+    const auto fits = residency.can_ever_fit(key);
+    if (fits) return false;
+    std::vector<Waiter*> hopeless;
+    for (const auto& [id, waiter] : waiters) {
+      if (waiter->key == key) hopeless.push_back(waiter);
+    }
+    for (Waiter* waiter : hopeless) {
+      if (withdraw(*waiter)) fail_waiter(*waiter, no_room_error(key, fits.error()));
+    }
+    return !hopeless.empty();
+  }
+
+  Error no_room_error(ProgramKey key, Error error) const {
+    error.message = std::format("program '{}' doesn't fit on device '{}': {}", known.at(key).name, settings.device, error.message);
+    return error;
   }
 
   void grant(Waiter& waiter, const FairQueue::Choice& choice, std::uint32_t core, TimePoint now) {
@@ -358,10 +375,7 @@ struct DeviceArbiter::Impl {
     JobReport report;
     for (int attempt = 1;; ++attempt) {
       if (auto fits = residency.can_ever_fit(waiter.key); !fits) {
-        Error error = fits.error();
-        error.message = std::format("program '{}' doesn't fit on device '{}': {}", known.at(waiter.key).name,
-                                    settings.device, error.message);
-        return std::unexpected(std::move(error));
+        return std::unexpected(no_room_error(waiter.key, fits.error()));
       }
       if (attempt > max_bring_in_attempts) {
         return fail(

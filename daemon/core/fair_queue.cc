@@ -64,7 +64,7 @@ void FairQueue::push(const QueuedJob& job, TimePoint now) {
   flow.jobs.insert(job.id);
   flow.by_program[job.program].insert(job.id);
   jobs_.emplace(job.id, Waiting{job, now});
-  ++waiting_for_[job.program];
+  waiting_for_[job.program].insert(job.id);
   if (!job.deadline.is_never()) deadlines_.emplace(job.deadline, job.id);
 }
 
@@ -78,8 +78,9 @@ bool FairQueue::remove(JobId id) {
   const auto same = flow.by_program.find(job.program);
   same->second.erase(id);
   if (same->second.empty()) flow.by_program.erase(same);
-  const auto count = waiting_for_.find(job.program);
-  if (--count->second == 0) waiting_for_.erase(count);
+  const auto waiting = waiting_for_.find(job.program);
+  waiting->second.erase(id);
+  if (waiting->second.empty()) waiting_for_.erase(waiting);
   deadlines_.erase({job.deadline, id});
   jobs_.erase(at);
   return true;
@@ -198,7 +199,7 @@ void FairQueue::choose_in_level(std::size_t first, std::size_t last, const Place
   choice.placement = best->candidate->placement;
 }
 
-FairQueue::Choice FairQueue::choose(TimePoint now, const Place& place) const {
+FairQueue::Choice FairQueue::choose(TimePoint now, const Place& place, ProgramKey kept_for) const {
   // One answer for each program and decision.
   std::unordered_map<ProgramKey, Placement> known;
   const Place place_once = [&](ProgramKey program) {
@@ -206,6 +207,15 @@ FairQueue::Choice FairQueue::choose(TimePoint now, const Place& place) const {
     return at != known.end() ? at->second : known.emplace(program, place(program)).first->second;
   };
   Choice choice;
+  // It was named because its turn had come. To weigh it against the others again could let two programs wait for each other.
+  if (const auto kept = waiting_for_.find(kept_for); kept != waiting_for_.end()) {
+    const Placement placement = place_once(kept_for);
+    if (placement.kind == Placement::Kind::cold) {
+      choice.job = *kept->second.begin();
+      choice.placement = placement;
+      return choice;
+    }
+  }
   const bool in_budget = budget_us(now) > 0;
   if (in_budget) choose_in_level(realtime, realtime, place_once, choice);
   if (choice.job == 0) choose_aged(now, place_once, choice);
@@ -280,7 +290,7 @@ Duration FairQueue::slack() const {
 
 std::size_t FairQueue::waiting_for(ProgramKey program) const {
   const auto at = waiting_for_.find(program);
-  return at == waiting_for_.end() ? 0 : at->second;
+  return at == waiting_for_.end() ? 0 : at->second.size();
 }
 
 std::vector<JobId> FairQueue::waiting() const {

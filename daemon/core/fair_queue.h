@@ -85,8 +85,9 @@ class FairQueue {
     ProgramKey wait_for = 0;  // room that comes free belongs to this one; 0: to nobody in particular
   };
   using Place = std::function<Placement(ProgramKey)>;
-  // Call while a core is free. `place` is asked for programs with waiting jobs. Changes nothing.
-  Choice choose(TimePoint now, const Place& place) const;
+  // Call while a core is free. `place` is asked for programs with waiting jobs. A program for which room is kept (`kept_for`; 0: none) is
+  // next as soon as it can come. Changes nothing.
+  Choice choose(TimePoint now, const Place& place, ProgramKey kept_for = 0) const;
 
   // The job starts: it leaves the queue and its tenant is charged estimate + switch cost.
   QueuedJob take(const Choice& choice, TimePoint now);
@@ -144,7 +145,7 @@ class FairQueue {
   std::map<TenantId, Tenant> tenants_;
   std::array<double, levels> virtual_time_{};
   std::unordered_map<JobId, Running> running_;
-  std::unordered_map<ProgramKey, std::size_t> waiting_for_;
+  std::unordered_map<ProgramKey, std::set<JobId>> waiting_for_;
   std::set<std::pair<TimePoint, JobId>> deadlines_;
   double realtime_budget_us_;
   TimePoint refilled_at_;

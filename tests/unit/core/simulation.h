@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fair_queue.h"
-#include "core/residency.h"
+#include "core/next_job.h"
 
 namespace npud::simulation {
 
@@ -135,17 +134,9 @@ class ArbiterSimulation {
     }
   }
 
-  // As DeviceArbiter does it.
   void start_jobs() {
-    const auto place = [&](ProgramKey key) { return residency.place(key, now); };
     while (free_cores_ > 0) {
-      FairQueue::Choice choice = queue.choose(now, place);
-      if (choice.wait_for != residency.reserved()) {
-        residency.reserve(choice.wait_for, now);
-        choice = queue.choose(now, place);
-      } else if (choice.wait_for != 0) {
-        residency.reserve(choice.wait_for, now);
-      }
+      const FairQueue::Choice choice = next_job(queue, residency, now);
       if (choice.job == 0) return;
       queue.take(choice, now);
       const SimJob job = jobs_.at(choice.job);
