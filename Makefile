@@ -34,8 +34,8 @@ modules: root ## npud_rknpu.ko and npud_vboard.ko for KERNELS="6.1 6.12 7.3", ar
 demo: build models ## real networks answer over gRPC from one shared device, several tenants at once
 	@$(RUN) tools/demo $(BUILD)
 
-serve: build ## run the daemon on REPOSITORY=directory, with its socket at SOCKET=/tmp/npud.sock
-	@$(RUN) tools/serve $(BUILD) "$(REPOSITORY)" "$(SOCKET)"
+serve: build ## run the daemon on REPOSITORY=directory [SOCKET=/tmp/npud.sock [CONFIG=file.toml]]
+	@$(RUN) tools/serve $(BUILD) "$(REPOSITORY)" $(SOCKET) $(CONFIG)
 
 check: root models ## all tests but check-sanitize and check-debug-kernel; ends with "N passed, N failed"
 	@$(RUN) tools/check $(BUILD) $(SUITES)
@@ -63,9 +63,6 @@ check-debug-kernel: root ## KUnit and the driver's tests on a kernel with KASAN,
 
 dkms-check: root ## add, build, install and remove through dkms
 	@$(RUN) tools/dkms-check
-
-deb: root ## Debian packages
-	@$(RUN) tools/build-deb $(BUILD)
 
 lint: root ## clang-format, clang-tidy, shell syntax, man pages
 	@$(RUN) tools/lint $(BUILD)
