@@ -133,10 +133,7 @@ static const struct drm_driver rknpu_drm_driver = {
 
 /* --- nodes that belong together ------------------------------------------------------------------------------------------------ */
 
-/**
- * struct rknpu_group - the platform devices of one NPU
- * @key: what they have in common: the parent of mainline's nodes, or the one node itself
- */
+/* The platform devices of one NPU. @key is what they have in common: the parent of mainline's nodes, or the one node itself. */
 struct rknpu_group {
 	struct list_head link;
 	const void *key;
