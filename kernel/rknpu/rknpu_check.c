@@ -58,7 +58,7 @@ int rknpu_check_submit(const struct rknpu_submit *args, u32 all_cores)
 		return -EINVAL;
 	if (!(args->flags & RKNPU_JOB_PC))
 		return -EINVAL;
-	if (args->reserved || args->task_base_addr >> 32)
+	if (!args->task_number || args->reserved || args->task_base_addr >> 32)
 		return -EINVAL;
 	if (args->iommu_domain_id >= RKNPU_MAX_DOMAINS)
 		return -EINVAL;

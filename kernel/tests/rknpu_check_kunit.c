@@ -74,7 +74,7 @@ static void amounts_follow_the_scale(struct kunit *test)
 static void submits_are_checked(struct kunit *test)
 {
 	static const u32 good_masks[] = { 0, 1, 2, 4, 3, 7 }, bad_masks[] = { 5, 6, 8, ~0u };
-	struct rknpu_submit good = { .flags = RKNPU_JOB_PC }, args;
+	struct rknpu_submit good = { .flags = RKNPU_JOB_PC, .task_number = 1 }, args;
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(good_masks); i++) {
@@ -92,6 +92,9 @@ static void submits_are_checked(struct kunit *test)
 	args.flags = 0;
 	KUNIT_EXPECT_EQ(test, rknpu_check_submit(&args, 7), -EINVAL);
 	args.flags = RKNPU_JOB_PC | 0x20;
+	KUNIT_EXPECT_EQ(test, rknpu_check_submit(&args, 7), -EINVAL);
+	args = good;
+	args.task_number = 0;
 	KUNIT_EXPECT_EQ(test, rknpu_check_submit(&args, 7), -EINVAL);
 	args = good;
 	args.reserved = 1;

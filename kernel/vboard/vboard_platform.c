@@ -13,6 +13,9 @@
 #define VBOARD_PCI_INTX		PCI_IRQ_LEGACY
 #endif
 
+/* A core's window ends where its first MMU bank begins, since windows of one BAR that overlap make x86 complain. */
+#define CORE_WINDOW	VBOARD_BANK0
+
 static int board_power(void *context, unsigned int core, bool on)
 {
 	struct vboard *board = context;
@@ -64,7 +67,7 @@ int vboard_platform_create(struct vboard *board)
 		return vectors;
 
 	for (i = 0; i < VBOARD_CORES; i++)
-		res[n++] = (struct resource)DEFINE_RES_MEM(base + i * VBOARD_CORE_STRIDE, VBOARD_CORE_SIZE);
+		res[n++] = (struct resource)DEFINE_RES_MEM(base + i * VBOARD_CORE_STRIDE, CORE_WINDOW);
 	for (i = 0; i < VBOARD_BANKS; i++)
 		res[n++] = (struct resource)DEFINE_RES_MEM(base + banks[i], VBOARD_BANK_SIZE);
 	for (i = 0; i < VBOARD_CORES; i++) {
