@@ -77,7 +77,7 @@ class Daemon:
 
 def find_program(build, name="npud"):
     """A program in a build directory, wherever its CMakeLists.txt puts it."""
-    for place in ("bin", "daemon/service", "client", "client/examples", "bench/serving", "bench/arbiter", ""):
+    for place in ("bin", "daemon/service", "client/npuctl", "client/examples", "bench/serving", "bench/arbiter", ""):
         candidate = Path(build) / place / name
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
