@@ -298,6 +298,49 @@ ControlService::Reactor* ControlService::ResetDevice(Context* context, const v1:
   });
 }
 
+// Models run whole on one device so far, so there is one node: the graph.
+ControlService::Reactor* ControlService::Explain(Context* context, const v1::ExplainRequest* request, v1::ExplainResponse* out) {
+  return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
+    auto wanted = decode_version(request->version());
+    if (!wanted) {
+      return std::unexpected(wanted.error());
+    }
+    auto servable = backend_.server.find(request->model(), *wanted);
+    if (!servable) {
+      return std::unexpected(servable.error());
+    }
+    const std::int64_t number = (*servable)->version();
+    auto metadata = backend_.repository.metadata(request->model(), number);
+    if (!metadata) {
+      return std::unexpected(metadata.error());
+    }
+    out->set_model(request->model());
+    out->set_version(number);
+    auto property = [&](const char* name) { return metadata->properties.contains(name) ? metadata->properties.at(name) : ""; };
+    const std::string program = std::format("{}:{}", request->model(), number);
+    for (const DeviceHandle& handle : backend_.devices) {
+      const ArbiterSnapshot arbiter = handle.arbiter->snapshot();
+      for (const ProgramSnapshot& from : arbiter.programs) {
+        if (from.name != program && !from.name.starts_with(program + "/")) {
+          continue;
+        }
+        auto& node = *out->add_nodes();
+        node.set_name(from.name == program ? "(the whole graph)" : from.name.substr(program.size() + 1));
+        node.set_op("graph");
+        node.set_device(arbiter.device);
+        node.set_precision(property("precision"));
+        node.set_reason(std::format("{} runs it; {}", metadata->platform,
+                                    from.state == ResidencyState::resident ? "resident" : "cold: the next request brings it in"));
+        node.set_weight_bytes(from.footprint.bytes);
+        node.set_runs(from.runs);
+      }
+    }
+    out->set_summary(std::format("{} node(s); configured device: {}", out->nodes_size(),
+                                 property("device").empty() ? "host" : property("device")));
+    return {};
+  });
+}
+
 grpc::ServerWriteReactor<v1::Event>* ControlService::WatchEvents(Context* context, const v1::WatchEventsRequest* request) {
   if (auto caller = admitted(callers_, *context, Right::anybody); !caller) {
     return refused_stream<v1::Event>(to_status(caller.error()));

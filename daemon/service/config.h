@@ -29,6 +29,7 @@ struct ServerConfig {
   std::chrono::milliseconds handshake_timeout{5000};
   std::chrono::milliseconds idle_timeout{300000};  // a tenant's server without connections goes away after it
   std::chrono::milliseconds drain_timeout{10000};
+  std::chrono::milliseconds stall_timeout{120000};  // work in hand and nothing ends: systemd's watchdog isn't fed any more
   std::uint64_t max_message_bytes = 64ull << 20;
   std::uint64_t transport_memory_bytes = 256ull << 20;  // what gRPC may hold for all connections together
 };
@@ -55,11 +56,12 @@ struct RepositoryConfig {
   std::vector<std::string> load;                // explicit: loaded at start
   bool follow_links = false;                    // symbolic links that leave the repository
   std::uint32_t load_threads = 2;
+  std::string snapshot_directory;               // copies of what is loaded; empty: $CACHE_DIRECTORY/snapshots, or none without it
 };
 
 struct EngineConfig {
-  std::uint32_t threads = 0;  // for the arithmetic of all models together; 0: one a CPU
-  std::uint32_t workers = 0;  // batches in flight at once; 0: twice the CPUs
+  std::uint32_t threads = 0;  // that compute one run; 0: one a CPU
+  std::uint32_t workers = 0;  // batches in flight at once; 0: 16
 };
 
 struct QueueConfig {

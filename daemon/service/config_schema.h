@@ -56,6 +56,7 @@ void visit_config(Visitor& v, Config& c) {
     v.value("handshake_timeout_ms", Millis{c.server.handshake_timeout, 10, day_ms});
     v.value("idle_timeout_ms", Millis{c.server.idle_timeout, 10, day_ms});
     v.value("drain_timeout_ms", Millis{c.server.drain_timeout, 0, day_ms});
+    v.value("stall_timeout_ms", Millis{c.server.stall_timeout, 1000, day_ms});
     v.value("max_message_bytes", Bytes{c.server.max_message_bytes, 1024, (1ull << 31) - 1});
     v.value("transport_memory_bytes", Bytes{c.server.transport_memory_bytes, 1u << 20, largest_bytes});
   }
@@ -79,6 +80,7 @@ void visit_config(Visitor& v, Config& c) {
     v.value("load", c.repository.load);
     v.value("follow_links", c.repository.follow_links);
     v.value("load_threads", Count{c.repository.load_threads, 1, 64});
+    v.value("snapshot_directory", c.repository.snapshot_directory);
   }
   if (v.section("engine")) {
     v.value("threads", Count{c.engine.threads, 0, 1024});

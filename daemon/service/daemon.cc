@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "service/daemon.h"
+
+#include <malloc.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <format>
+#include <fstream>
+
+#include "service/log.h"
+#include "service/notify.h"
+
+namespace npud {
+namespace {
+
+constexpr std::uint32_t default_workers = 16;
+
+std::uint64_t own_resident_bytes() {
+  std::uint64_t size_pages = 0, resident_pages = 0;
+  std::ifstream("/proc/self/statm") >> size_pages >> resident_pages;
+  return resident_pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+void log_runtime_line(RuntimeLogLevel level, std::string_view text) {
+  const LogLevel as = level == RuntimeLogLevel::error     ? LogLevel::error
+                      : level == RuntimeLogLevel::warning ? LogLevel::warning
+                                                          : LogLevel::debug;
+  log_line(as, message_id::library, std::format("ONNX Runtime says: {}", text));
+}
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) {
+    text += (text.empty() ? "" : ", ") + item;
+  }
+  return text;
+}
+
+}  // namespace
+
+Daemon::Daemon(Config config, ConfigSources sources)
+    : config_(std::move(config)),
+      sources_(std::move(sources)),
+      events_(clock_, 1024),
+      callers_(tenants_),
+      event_log_(events_, tenants_),
+      shared_memory_(config_.shared_memory) {}
+
+Daemon::~Daemon() {
+  // From the outside in: no new calls, then no calls, then what they used.
+  metrics_.reset();
+  if (connections_) {
+    connections_->stop();
+  }
+  grpc_.reset();
+  loading_ = {};
+  // What is resident leaves before the session runtime does; programs hang on the servables in the server.
+  repository_.reset();
+  server_.reset();
+  host_arbiter_.reset();
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::create(Config config, ConfigSources sources) {
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(config), std::move(sources)));
+  if (auto opened = daemon->open(); !opened) {
+    return std::unexpected(opened.error());
+  }
+  return daemon;
+}
+
+Result<> Daemon::open() {
+  if (auto configured = callers_.configure(config_); !configured) {
+    return configured;
+  }
+  if (auto opened = open_engine(); !opened) {
+    return opened;
+  }
+  backend_ = std::make_unique<api::Backend>(
+      api::Backend{.clock = clock_,
+                   .server = *server_,
+                   .repository = *repository_,
+                   .tenants = tenants_,
+                   .events = events_,
+                   .devices = {{host_.get(), host_arbiter_.get(), {}}},
+                   .regions = config_.shared_memory.enabled ? &shared_memory_ : nullptr,
+                   .blocking = blocking_,
+                   .facts = [this] { return facts(); },
+                   .ready = [this] { return ready_.load(); },
+                   .started = clock_.now(),
+                   .max_requests_per_stream = config_.server.max_requests_per_stream});
+  return open_sockets();
+}
+
+Result<> Daemon::open_engine() {
+  auto runtime = Runtime::create({.threads = config_.engine.threads, .spin = false, .log = log_runtime_line});
+  if (!runtime) {
+    return std::unexpected(runtime.error());
+  }
+  runtime_ = std::move(*runtime);
+  host_ = std::make_unique<HostDevice>(HostDeviceOptions{.slots = config_.host.slots,
+                                                         .aperture_bytes = config_.host.aperture_bytes,
+                                                         .cores = config_.host.cores,
+                                                         .driver = std::format("ONNX Runtime {}", Runtime::version())});
+  host_arbiter_ = std::make_unique<DeviceArbiter>(DeviceArbiterSettings{.device = host_->name(),
+                                                                        .cores = config_.host.cores,
+                                                                        .slots = config_.host.slots,
+                                                                        .aperture_bytes = config_.host.aperture_bytes,
+                                                                        .fairness = {}},
+                                                  clock_, tenants_, events_);
+  auto own_tenant = tenants_.for_uid(::getuid());
+  if (!own_tenant) {
+    return std::unexpected(own_tenant.error());
+  }
+  OnnxLoaderOptions loader_options;
+  loader_options.load_tenant = *own_tenant;
+  loader_options.queue_defaults.max_queued = config_.queue.max_requests;
+  loader_options.queue_defaults.default_timeout = config_.queue.default_timeout;
+  loader_options.snapshot_directory = config_.repository.snapshot_directory;
+  if (const char* cache = std::getenv("CACHE_DIRECTORY"); cache != nullptr && loader_options.snapshot_directory.empty()) {
+    loader_options.snapshot_directory = std::filesystem::path(cache) / "snapshots";
+  }
+  auto loader = OnnxLoader::create(loader_options, *runtime_, *host_, *host_arbiter_, clock_);
+  if (!loader) {
+    return std::unexpected(loader.error());
+  }
+  loader_ = std::move(*loader);
+  server_ = std::make_unique<Server>(
+      ServerSettings{.workers = config_.engine.workers != 0 ? config_.engine.workers : default_workers}, clock_, tenants_, events_);
+  RepositoryOptions options{.root = config_.repository.path,
+                            .mode = control_mode_from_name(config_.repository.mode).value_or(ControlMode::none),
+                            .poll_interval = config_.repository.poll_interval,
+                            .startup_models = config_.repository.load,
+                            .follow_links = config_.repository.follow_links,
+                            .load_threads = config_.repository.load_threads};
+  auto repository = Repository::open(std::move(options), *loader_, *server_, events_);
+  if (!repository) {
+    repository.error().message = std::format("repository.path: {}", repository.error().message);
+    return std::unexpected(repository.error());
+  }
+  repository_ = std::move(*repository);
+  return {};
+}
+
+Result<> Daemon::open_sockets() {
+  grpc_ = std::make_unique<GrpcServers>(config_.server, *backend_, callers_);
+  auto listeners = passed_listeners();
+  if (!listeners) {
+    return std::unexpected(listeners.error());
+  }
+  if (listeners->empty() && !config_.server.socket.empty()) {
+    auto listener = listen_unix(config_.server);
+    if (!listener) {
+      return std::unexpected(listener.error());
+    }
+    listeners->push_back(std::move(*listener));
+  }
+  if (!config_.tls.address.empty()) {
+    if (auto enabled = grpc_->enable_tls(config_.tls); !enabled) {
+      return enabled;
+    }
+    auto listener = listen_tcp(config_.tls.address);
+    if (!listener) {
+      return std::unexpected(listener.error());
+    }
+    listeners->push_back(std::move(*listener));
+  }
+  if (listeners->empty()) {
+    return fail(ErrorCode::invalid_argument, "there is nothing to listen on: set server.socket or tls.address");
+  }
+  const ServerConfig& s = config_.server;
+  connections_ = std::make_unique<Connections>(std::move(*listeners),
+                                               ConnectionLimits{.max_total = s.max_connections,
+                                                                .max_per_uid = s.max_connections_per_tenant,
+                                                                .max_silent = s.max_silent_connections,
+                                                                .handshake_timeout = s.handshake_timeout},
+                                               *grpc_);
+  progress_ = std::make_unique<Progress>(*backend_, *connections_, s.stall_timeout);
+  if (!config_.metrics.address.empty()) {
+    auto metrics = Metrics::start(config_.metrics.address, *backend_, [this] { return connections_->counts(); });
+    if (!metrics) {
+      return std::unexpected(metrics.error());
+    }
+    metrics_ = std::move(*metrics);
+  }
+  return {};
+}
+
+api::DaemonFacts Daemon::facts() const {
+  std::vector<std::string> files;
+  for (const auto& file : config_.files) {
+    files.push_back(file.string());
+  }
+  api::DaemonFacts facts{.connections = connections_->counts().open,
+                         .resident_bytes = own_resident_bytes(),
+                         .configuration_path = files.empty() ? "(built-in defaults)" : joined(files),
+                         .notes = {}};
+  if (::geteuid() == 0) {
+    facts.notes.push_back("npud runs as root; the packaged unit runs it as the user npud without any capability");
+  }
+  return facts;
+}
+
+void Daemon::load_models() {
+  loading_ = std::jthread([this] {
+    if (auto started = repository_->start(); !started) {
+      log_line(LogLevel::error, message_id::model_failed, std::format("The repository can't be served: {}", started.error().message));
+    }
+    ::malloc_trim(0);  // what loading took and gave back
+    ready_ = true;
+    grpc_->set_serving(true);
+    const std::string status = std::format("Serving {} model versions.", server_->all().size());
+    std::string addresses;
+    for (const Listener& listener : connections_->listeners()) {
+      addresses += (addresses.empty() ? "" : " ") + listener.address();
+    }
+    log_line(LogLevel::notice, message_id::started, std::format("npud serves {} model versions on {}.", server_->all().size(), addresses),
+             {{"ADDRESS", addresses}});
+    notify_ready(status);
+  });
+}
+
+Result<> Daemon::run() {
+  if (auto started = connections_->start(); !started) {
+    return started;
+  }
+  load_models();
+  for (;;) {
+    switch (next_signal()) {
+      case SIGHUP: reload(); break;
+      case SIGTERM:
+      case SIGINT: drain(); return {};
+      default: break;
+    }
+  }
+}
+
+// Waits for a signal; meanwhile feeds the watchdog as long as there is progress.
+int Daemon::next_signal() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGHUP, SIGTERM, SIGINT}) {
+    sigaddset(&set, signal);
+  }
+  const auto watchdog = watchdog_interval();
+  auto interval = std::chrono::microseconds(std::chrono::seconds(5));
+  if (watchdog.count() > 0) {
+    interval = std::min(interval, watchdog);
+  }
+  bool stuck = false;
+  for (;;) {
+    if (progress_->check(std::chrono::steady_clock::now())) {
+      notify_watchdog();
+      stuck = false;
+    } else if (!stuck) {
+      stuck = true;
+      log_line(LogLevel::error, message_id::no_progress, std::format("npud makes no progress: {}.", progress_->reason()));
+      notify_status(std::format("No progress: {}.", progress_->reason()));
+    }
+    if (!ready_) {
+      notify_extend_timeout(interval * 4);
+    }
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(interval);
+    const timespec timeout{.tv_sec = seconds.count(),
+                           .tv_nsec = std::chrono::nanoseconds(interval - seconds).count()};
+    const int signal = ::sigtimedwait(&set, nullptr, &timeout);
+    if (signal > 0) {
+      return signal;
+    }
+  }
+}
+
+void Daemon::reload() {
+  notify_reloading();
+  auto wanted = load_config(sources_);
+  Result<> applied = wanted ? callers_.configure(*wanted) : Result<>(std::unexpected(wanted.error()));
+  if (!applied) {
+    log_line(LogLevel::error, message_id::reload_failed,
+             std::format("The configuration stays as it was: {}", applied.error().message));
+  } else {
+    set_log(wanted->log.target, wanted->log.level);
+    log_grpc_lines();
+    const auto restart = sections_needing_restart(config_, *wanted);
+    log_line(LogLevel::notice, message_id::reloaded,
+             restart.empty() ? "The configuration was read again."
+                             : std::format("The configuration was read again; changes in {} take a restart.", joined(restart)));
+    config_.log = wanted->log;
+    config_.admin = wanted->admin;
+    config_.tenants = wanted->tenants;
+    config_.tenant_defaults = wanted->tenant_defaults;
+  }
+  if (repository_->options().mode == ControlMode::poll) {
+    repository_->poll_now();
+  }
+  notify_ready(std::format("Serving {} model versions.", server_->all().size()));
+}
+
+void Daemon::drain() {
+  const auto timeout = config_.server.drain_timeout;
+  log_line(LogLevel::notice, message_id::stopping,
+           std::format("npud stops: requests in hand have {} ms to end.", timeout.count()));
+  notify_stopping("Draining.");
+  notify_extend_timeout(timeout + std::chrono::seconds(5));
+  ready_ = false;
+  grpc_->set_serving(false);  // who watches health goes elsewhere
+  connections_->stop_accepting();
+  const auto begin = std::chrono::steady_clock::now();
+  if (auto drained = server_->drain(clock_.now() + std::chrono::duration_cast<Duration>(timeout)); !drained) {
+    log_line(LogLevel::warning, message_id::stopping, std::format("Not everything ended in time: {}", drained.error().message));
+  }
+  // Answers that are on their way out get what is left of the time, half a second at least.
+  const auto left = std::max<std::chrono::nanoseconds>(timeout - (std::chrono::steady_clock::now() - begin),
+                                                       std::chrono::milliseconds(500));
+  grpc_->shut_down(std::chrono::system_clock::now() +
+                   std::chrono::duration_cast<std::chrono::system_clock::duration>(std::min<std::chrono::nanoseconds>(left, std::chrono::seconds(2))));
+  log_line(LogLevel::notice, message_id::stopping, "npud has stopped.");
+}
+
+}  // namespace npud
