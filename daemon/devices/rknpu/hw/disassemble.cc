@@ -8,7 +8,12 @@ namespace {
 
 std::string enabled_blocks(uint32_t value) {
   std::string text;
-  for (const auto& [bit, name] : {std::pair{kEnablePc, "PC"}, {kEnableCna, "CNA+CORE"}, {kEnableDpu, "DPU"}, {kEnableRdma, "DPU_RDMA"}, {0x20u, "PPU"}, {0x40u, "PPU_RDMA"}}) {
+  for (const auto& [bit, name] : {std::pair{kEnablePc, "PC"},
+                                  {kEnableCna, "CNA+CORE"},
+                                  {kEnableDpu, "DPU"},
+                                  {kEnableRdma, "DPU_RDMA"},
+                                  {0x20u, "PPU"},
+                                  {0x40u, "PPU_RDMA"}}) {
     if (value & bit) text += std::format("{}{}", text.empty() ? "" : " ", name);
   }
   return text.empty() ? "nothing" : text;
@@ -33,14 +38,17 @@ std::string disassemble(uint64_t word, const DisassembleOptions& options) {
     case Target::kFiller:
       if (command.reg == 0 && command.value == 0) return "filler";
       break;
-    case Target::kBarrier: return "barrier";
-    case Target::kEnable: return std::format("enable {:#x}: {}", command.value, enabled_blocks(command.value));
-    default: break;
+    case Target::kBarrier:
+      return "barrier";
+    case Target::kEnable:
+      return std::format("enable {:#x}: {}", command.value, enabled_blocks(command.value));
+    default:
+      break;
   }
   const Register* r = find_register(command.reg);
   if (r == nullptr || block_target(r->block) != command.target) {
-    return std::format("target {:#06x}, register {:#06x} = {:#010x}: {}", static_cast<unsigned>(command.target), command.reg, command.value,
-                       command_violation(command));
+    return std::format("target {:#06x}, register {:#06x} = {:#010x}: {}", static_cast<unsigned>(command.target),
+                       command.reg, command.value, command_violation(command));
   }
   std::string text = std::format("{} = {:#010x}", qualified_name(*r), command.value);
   // A single field of the register's own name would only repeat it.
@@ -68,7 +76,8 @@ std::vector<std::string> check_commands(std::span<const uint64_t> words) {
     if (auto text = command_violation(command); !text.empty()) {
       // Values of known registers are judged at the enable word, when it is clear which blocks run.
       const Register* r = find_register(command.reg);
-      if (r == nullptr || block_target(r->block) != command.target) violations.push_back(std::format("word {}: {}", i, text));
+      if (r == nullptr || block_target(r->block) != command.target)
+        violations.push_back(std::format("word {}: {}", i, text));
     }
     if (command.target == Target::kBarrier) barrier = true;
     const Register* r = find_register(command.reg);

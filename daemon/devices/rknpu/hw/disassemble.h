@@ -21,8 +21,9 @@ std::string disassemble(uint64_t word, const DisassembleOptions& options = {});
 // All words with their index; tasks are separated by what their trailers say.
 std::string disassemble(std::span<const uint64_t> words, const DisassembleOptions& options = {});
 
-// Runs the words' register writes from reset values, as one ping-pong group, and checks each task at its enable word. Every violation is
-// a sentence that begins with the index of its word. Empty: the hardware (as far as npud knows it) would run them all.
+// Runs the words' register writes from reset values, as one ping-pong group, and checks each task at its enable word.
+// Every violation is a sentence that begins with the index of its word. Empty: the hardware (as far as npud knows it)
+// would run them all.
 std::vector<std::string> check_commands(std::span<const uint64_t> words);
 
 }  // namespace npud::rknpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// npu-regcmd: prints a command buffer of the RK3588 NPU as names and fields, and checks it against the hardware's limits.
+// npu-regcmd: prints a command buffer of the RK3588 NPU as names and fields, and checks it against the hardware's
+// limits.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -40,7 +41,8 @@ Words parse_text(const std::string& text) {
       const char* begin = token.c_str() + (token.starts_with("0x") ? 2 : 0);
       const char* end = token.c_str() + token.size();
       uint64_t word = 0;
-      if (const auto [stop, error] = std::from_chars(begin, end, word, 16); error != std::errc{} || stop != end || begin == end) {
+      if (const auto [stop, error] = std::from_chars(begin, end, word, 16);
+          error != std::errc{} || stop != end || begin == end) {
         return std::unexpected(std::format("\"{}\" is not a hexadecimal word of 64 bits", token));
       }
       words.push_back(word);
@@ -51,7 +53,8 @@ Words parse_text(const std::string& text) {
 
 Words parse_binary(const std::string& bytes) {
   if (bytes.size() % sizeof(uint64_t) != 0) {
-    return std::unexpected(std::format("{} bytes are not a number of 64-bit words; is it a text? then add --text", bytes.size()));
+    return std::unexpected(
+        std::format("{} bytes are not a number of 64-bit words; is it a text? then add --text", bytes.size()));
   }
   std::vector<uint64_t> words(bytes.size() / sizeof(uint64_t));
   for (size_t i = 0; i < bytes.size(); ++i) {  // little endian, whatever this machine is
@@ -75,13 +78,15 @@ Words from_file(const std::string& path, bool text) {
 // The words of the last task of a core, asked from npud-board-rk3588's control socket.
 Words from_board(const std::string& path, unsigned core) {
   sockaddr_un address{.sun_family = AF_UNIX};
-  if (path.size() >= sizeof(address.sun_path)) return std::unexpected(std::format("the path {} is too long for a socket", path));
+  if (path.size() >= sizeof(address.sun_path))
+    return std::unexpected(std::format("the path {} is too long for a socket", path));
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0 || ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     const std::string why = std::strerror(errno);
     if (fd >= 0) ::close(fd);
-    return std::unexpected(std::format("no board answers at {}: {}; start npud-board-rk3588 with --control", path, why));
+    return std::unexpected(
+        std::format("no board answers at {}: {}; start npud-board-rk3588 with --control", path, why));
   }
   const std::string request = std::format("{{\"command\":\"commands\",\"core\":{}}}\n", core);
   std::string reply;
@@ -107,9 +112,11 @@ int main(int argc, char** argv) {
   std::string file = "-", board;
   unsigned core = 0;
   bool text = false, check = false, brief = false, all = false;
-  app.add_option("FILE", file, "the words, 64 bits each, little endian; - is the standard input")->capture_default_str();
+  app.add_option("FILE", file, "the words, 64 bits each, little endian; - is the standard input")
+      ->capture_default_str();
   app.add_flag("--text", text, "the words are hexadecimal text");
-  app.add_option("--board", board, "ask a running npud-board-rk3588 at this control socket for the words of the last task");
+  app.add_option("--board", board,
+                 "ask a running npud-board-rk3588 at this control socket for the words of the last task");
   app.add_option("--core", core, "of which core")->check(CLI::Range(0, 2))->capture_default_str();
   app.add_flag("--check", check, "check against the limits of the hardware; exit status 1 if they aren't kept");
   app.add_flag("--brief", brief, "registers without their fields");
