@@ -34,10 +34,9 @@ class Irqs {
   std::expected<void, Refusal> set(const SetIrqsRequest& request, std::vector<UniqueFd> fds);
   uint32_t count(uint32_t index) const;
   uint32_t flags(uint32_t index) const;
-  int resume_fd() const {
-    return resume_.get();
-  }               // readable when the client unmasks INTA# through an eventfd; -1 without one
-  void resume();  // takes that event
+  // Readable when the client unmasks INTA# through an eventfd, which resume() then takes; -1 without one.
+  int resume_fd() const { return resume_.get(); }
+  void resume();
   void configure(bool intx_disabled, bool msix_enabled, bool msix_function_masked);
   void table_read(uint64_t offset, std::span<std::byte> data) const;
   void table_write(uint64_t offset, std::span<const std::byte> data);
