@@ -229,8 +229,6 @@ void Connections::hand_over(List::iterator connection) {
   connection->fd = std::move(watched);
   connection->silent = false;
   open_.splice(open_.end(), silent_, connection);
-  silent_count_ = static_cast<std::uint32_t>(silent_.size());
-  open_count_ = static_cast<std::uint32_t>(open_.size());
   by_fd_[connection->fd.get()] = connection;
   if (!sink_.take(std::move(taken), connection->peer)) {
     refuse("server.max_tenant_servers users are served already", connection->peer);
@@ -238,6 +236,8 @@ void Connections::hand_over(List::iterator connection) {
     silent_.splice(silent_.end(), open_, connection);
     return drop(connection);
   }
+  silent_count_ = static_cast<std::uint32_t>(silent_.size());
+  open_count_ = static_cast<std::uint32_t>(open_.size());
   // Reports a hang-up only. EPOLLET, since the state lasts until the duplicate is closed.
   epoll_event event{.events = EPOLLET, .data = {.u64 = static_cast<std::uint64_t>(connection->fd.get())}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->fd.get(), &event) != 0) {
@@ -252,6 +252,7 @@ void Connections::drop(List::iterator connection) {
   // Explicitly: the set follows the open file, and gRPC may hold that a moment longer.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd.get(), nullptr);
   by_fd_.erase(connection->fd.get());
+  const UniqueFd closing = std::move(connection->fd);  // last, so that whoever sees it closed sees the counts
   (was_open ? open_ : silent_).erase(connection);
   silent_count_ = static_cast<std::uint32_t>(silent_.size());
   open_count_ = static_cast<std::uint32_t>(open_.size());
