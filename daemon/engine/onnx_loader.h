@@ -28,15 +28,21 @@ struct OnnxLoaderOptions {
 // Thread-safe. Everything handed in must outlive it and the models it loaded.
 class OnnxLoader final : public Loader {
  public:
-  OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock);
+  // Fails if the snapshot directory can't be made or used.
+  static Result<std::unique_ptr<OnnxLoader>> create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
+                                                    Clock& clock);
+  ~OnnxLoader() override;
   Result<LoadedModel> load(const LoadRequest& request) override;
 
  private:
+  OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock);
+
   const OnnxLoaderOptions options_;
   Runtime& runtime_;
   HostDevice& host_;
   Arbiter& arbiter_;
   Clock& clock_;
+  int claim_ = -1;  // the snapshot directory's lock
 };
 
 }  // namespace npud

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -19,7 +20,7 @@ namespace npud {
 enum class RuntimeLogLevel : std::uint8_t { info, warning, error };
 
 struct RuntimeOptions {
-  std::uint32_t threads = 0;  // for the arithmetic of all sessions together, the calling threads not counted; 0: one a CPU
+  std::uint32_t threads = 0;  // that compute one run, its own included; the others are shared by all sessions; 0: one a CPU
   bool spin = false;          // threads spin a while before they sleep: better latency for one model, worse for everybody else
   // Messages of ONNX Runtime; any thread; empty: warnings and errors to stderr.
   std::function<void(RuntimeLogLevel, std::string_view)> log;
@@ -38,12 +39,15 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   Ort::Env& env() { return *env_; }
+  // Held while a session is made: the environment names one allocator at a time, and each session gets its own.
+  std::mutex& creation_mutex() { return creation_mutex_; }
   static std::string version();  // "1.21.0"
 
  private:
   explicit Runtime(RuntimeOptions options);
   RuntimeOptions options_;
   std::unique_ptr<Ort::Env> env_;
+  std::mutex creation_mutex_;
 };
 
 }  // namespace npud

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/model_config.h"
+
+#include <algorithm>
+#include <format>
+#include <set>
+
+#include "engine/onnx_types.h"
+
+namespace npud {
+namespace {
+
+constexpr std::int64_t max_max_batch_size = 1 << 16;
+
+std::unexpected<Error> refuse(std::string message) { return fail(ErrorCode::invalid_argument, std::move(message)); }
+std::unexpected<Error> not_yet(std::string message) { return fail(ErrorCode::unimplemented, std::move(message)); }
+
+std::string names_of(const std::vector<OnnxTensor>& tensors) {
+  std::string text;
+  for (const auto& tensor : tensors) text += (text.empty() ? "'" : ", '") + tensor.name + "'";
+  return text.empty() ? "none" : text;
+}
+
+// Dimensions as config.pbtxt has them: without the batch dimension.
+Result<std::vector<std::int64_t>> dims_from_file(const OnnxTensor& tensor, bool batched, const char* what) {
+  std::vector<std::int64_t> dims = *tensor.shape;
+  if (batched) {
+    if (dims.empty() || dims[0] != -1) {
+      return refuse(std::format("max_batch_size is set, but the first dimension of {} '{}' {} is not variable in the file; set "
+                                "max_batch_size: 0 or export the model with a variable batch dimension",
+                                what, tensor.name, shape_text(dims)));
+    }
+    dims.erase(dims.begin());
+  }
+  return dims;
+}
+
+// One entry of input[] or output[] against the file's tensor; fills in what is missing.
+template <class Entry>
+Result<TensorInfo> reconcile(Entry& entry, const OnnxTensor& tensor, bool batched, const char* what) {
+  if (entry.has_reshape()) return not_yet(std::format("{} '{}' has a reshape, which isn't supported yet", what, tensor.name));
+  if (entry.is_shape_tensor()) return not_yet(std::format("{} '{}' is a shape tensor, which ONNX models haven't", what, tensor.name));
+  if (entry.data_type() == inference::TYPE_INVALID) {
+    entry.set_data_type(config_from_data_type(tensor.type));
+  } else if (data_type_from_config(entry.data_type()) != tensor.type) {
+    return refuse(std::format("{} '{}' is {} in config.pbtxt and {} in the file; write data_type: {}", what, tensor.name,
+                              inference::DataType_Name(entry.data_type()), data_type_name(tensor.type),
+                              inference::DataType_Name(config_from_data_type(tensor.type))));
+  }
+  std::vector<std::int64_t> declared(entry.dims().begin(), entry.dims().end());
+  for (std::int64_t dim : declared) {
+    if (dim < -1 || dim == 0) return refuse(std::format("{} '{}' has a dimension of {}; write -1 for any size", what, tensor.name, dim));
+  }
+  if (auto elements = element_count([&] {
+        auto fixed = declared;
+        std::erase(fixed, -1);
+        return fixed;
+      }());
+      !elements) {
+    return refuse(std::format("{} '{}' has dims {}: {}", what, tensor.name, shape_text(declared), elements.error().message));
+  }
+  if (tensor.shape) {
+    auto in_file = dims_from_file(tensor, batched, what);
+    if (!in_file) return std::unexpected(in_file.error());
+    if (declared.empty()) {
+      declared = *in_file;
+    } else {
+      bool fits = declared.size() == in_file->size();
+      for (std::size_t i = 0; fits && i < declared.size(); ++i) {
+        fits = declared[i] == (*in_file)[i] || (*in_file)[i] == -1;
+      }
+      if (!fits) {
+        return refuse(std::format("{} '{}' has dims {} in config.pbtxt, but {} in the file{}", what, tensor.name, shape_text(declared),
+                                  shape_text(*in_file), batched ? " (without the batch dimension)" : ""));
+      }
+    }
+  } else if (declared.empty() && std::string_view(what) == "input") {
+    return refuse(std::format("the file doesn't say what shape input '{}' has; write its dims in config.pbtxt", tensor.name));
+  } else if (declared.empty()) {
+    declared = {-1};
+  }
+  entry.mutable_dims()->Assign(declared.begin(), declared.end());
+  return TensorInfo{tensor.name, tensor.type, declared, false};
+}
+
+template <class Entries>
+Result<std::vector<TensorInfo>> reconcile_all(Entries& entries, const std::vector<OnnxTensor>& tensors, bool batched, bool all_needed,
+                                              const char* what) {
+  if (entries.empty()) {
+    for (const auto& tensor : tensors) entries.Add()->set_name(tensor.name);
+  }
+  std::vector<TensorInfo> result;
+  std::set<std::string> seen;
+  for (auto& entry : entries) {
+    auto tensor = std::ranges::find(tensors, entry.name(), &OnnxTensor::name);
+    if (tensor == tensors.end()) {
+      return refuse(std::format("config.pbtxt has {} '{}', but the file has {}", what, entry.name(), names_of(tensors)));
+    }
+    if (!seen.insert(entry.name()).second) return refuse(std::format("config.pbtxt has {} '{}' twice", what, entry.name()));
+    auto info = reconcile(entry, *tensor, batched, what);
+    if (!info) return std::unexpected(info.error());
+    if constexpr (requires { entry.optional(); }) {
+      if (entry.optional() && !tensor->has_default) {
+        return refuse(std::format("input '{}' is optional in config.pbtxt, but the file has no default for it", entry.name()));
+      }
+      if (entry.allow_ragged_batch()) return not_yet(std::format("input '{}' allows ragged batches, which isn't supported yet", entry.name()));
+      if (tensor->has_default) entry.set_optional(true);
+      info->optional = tensor->has_default;
+    }
+    result.push_back(std::move(*info));
+  }
+  for (const auto& tensor : tensors) {
+    if (all_needed && !tensor.has_default && !seen.contains(tensor.name)) {
+      return refuse(std::format("{} '{}' of the file is missing in config.pbtxt", what, tensor.name));
+    }
+  }
+  return result;
+}
+
+Result<> check_kind(inference::ModelConfig& config) {
+  if (config.has_ensemble_scheduling()) return not_yet("ensemble_scheduling isn't supported yet");
+  if (config.has_sequence_batching()) return not_yet("sequence_batching isn't supported yet");
+  if (config.model_transaction_policy().decoupled()) return not_yet("decoupled models aren't supported");
+  if (config.response_cache().enable()) return not_yet("response_cache isn't supported");
+  if (!config.cc_model_filenames().empty()) return not_yet("cc_model_filenames chooses files by GPU, which npud doesn't serve");
+  const std::string& platform = config.platform();
+  const std::string& backend = config.backend();
+  if (!platform.empty() && platform != "onnxruntime_onnx") {
+    return not_yet(std::format("platform \"{}\" isn't served; npud serves \"onnxruntime_onnx\"", platform));
+  }
+  if (!backend.empty() && backend != "onnxruntime") {
+    return not_yet(std::format("backend \"{}\" isn't served; npud serves \"onnxruntime\"", backend));
+  }
+  config.set_platform("onnxruntime_onnx");
+  config.set_backend("onnxruntime");
+  if (config.optimization().execution_accelerators().gpu_execution_accelerator_size() > 0 ||
+      config.optimization().execution_accelerators().cpu_execution_accelerator_size() > 0) {
+    return not_yet("optimization.execution_accelerators isn't supported; npud.device says where the model runs");
+  }
+  if (config.max_batch_size() < 0 || config.max_batch_size() > max_max_batch_size) {
+    return refuse(std::format("max_batch_size is {}, it can be 0 (no batching) to {}", config.max_batch_size(), max_max_batch_size));
+  }
+  return {};
+}
+
+Result<std::uint32_t> instances(inference::ModelConfig& config) {
+  std::uint64_t count = 0;
+  for (const auto& group : config.instance_group()) {
+    if (group.kind() == inference::ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0) {
+      return refuse(std::format("instance_group '{}' wants a GPU and npud has none; write kind: KIND_AUTO or KIND_CPU", group.name()));
+    }
+    if (group.count() < 0 || group.count() > 1024) {
+      return refuse(std::format("instance_group '{}' has a count of {}, it can be 1 to 1024", group.name(), group.count()));
+    }
+    if (group.has_rate_limiter()) return not_yet("instance_group.rate_limiter isn't supported; the device's arbiter decides who runs");
+    if (group.passive() || group.profile_size() > 0) return not_yet("instance_group.passive and .profile aren't supported");
+    count += std::max(1, group.count());
+  }
+  if (count > 1024) return refuse(std::format("instance_group adds up to {} instances, more than 1024", count));
+  if (count == 0) {
+    auto* group = config.add_instance_group();
+    group->set_count(1);
+    group->set_kind(inference::ModelInstanceGroup::KIND_AUTO);
+    count = 1;
+  }
+  return static_cast<std::uint32_t>(count);
+}
+
+Result<QueueSettings> queue_settings(inference::ModelConfig& config, const QueueSettings& defaults) {
+  QueueSettings queue = defaults;
+  auto count = instances(config);
+  if (!count) return std::unexpected(count.error());
+  queue.instances = *count;
+  if (!config.has_dynamic_batching()) return queue;
+  const auto& batching = config.dynamic_batching();
+  constexpr std::uint64_t max_delay_us = 60'000'000;
+  if (batching.max_queue_delay_microseconds() > max_delay_us) {
+    return refuse(std::format("dynamic_batching.max_queue_delay_microseconds is {}, more than a minute", batching.max_queue_delay_microseconds()));
+  }
+  if (batching.preserve_ordering() && queue.instances > 1) {
+    return not_yet("dynamic_batching.preserve_ordering isn't supported with more than one instance");
+  }
+  if (batching.priority_queue_policy_size() > 0) return not_yet("dynamic_batching.priority_queue_policy isn't supported yet");
+  if (batching.priority_levels() > 1000) return refuse(std::format("dynamic_batching.priority_levels is {}, more than 1000", batching.priority_levels()));
+  if (batching.default_priority_level() > batching.priority_levels() ||
+      (batching.priority_levels() > 0 && batching.default_priority_level() == 0)) {
+    return refuse(std::format("dynamic_batching.default_priority_level is {}, it can be 1 to priority_levels ({})",
+                              batching.default_priority_level(), batching.priority_levels()));
+  }
+  for (std::int32_t size : batching.preferred_batch_size()) {
+    if (size < 1 || size > config.max_batch_size()) {
+      return refuse(std::format("dynamic_batching.preferred_batch_size {} is not between 1 and max_batch_size ({})", size, config.max_batch_size()));
+    }
+    queue.preferred_batch_sizes.push_back(size);
+  }
+  queue.max_queue_delay = Duration{static_cast<std::int64_t>(batching.max_queue_delay_microseconds())};
+  queue.priority_levels = batching.priority_levels();
+  queue.default_priority = batching.default_priority_level();
+  if (batching.has_default_queue_policy()) {
+    const auto& policy = batching.default_queue_policy();
+    if (policy.timeout_action() == inference::ModelQueuePolicy::DELAY) return not_yet("timeout_action: DELAY isn't supported");
+    if (policy.default_timeout_microseconds() > (1ull << 50)) return refuse("default_timeout_microseconds is more than 35 years");
+    if (policy.default_timeout_microseconds() > 0) {
+      queue.default_timeout = Duration{static_cast<std::int64_t>(policy.default_timeout_microseconds())};
+    }
+    if (policy.max_queue_size() > 0) queue.max_queued = policy.max_queue_size();
+  }
+  return queue;
+}
+
+Result<> apply_parameters(const inference::ModelConfig& config, const std::string& device, ModelPlan& plan) {
+  std::map<std::string, std::string> parameters;  // in an order, so that the same file gives the same error
+  for (const auto& [key, value] : config.parameters()) parameters[key] = value.string_value();
+  for (const auto& [key, value] : parameters) {
+    if (!key.starts_with("npud.")) continue;
+    if (key == "npud.device" || key == "npud.place") {
+      if (value != device) {
+        return refuse(std::format("parameter {} is \"{}\": there is no such device for this model here; there is \"{}\"", key, value, device));
+      }
+    } else if (key == "npud.precision") {
+      if (value != "model") {
+        return refuse(std::format("parameter npud.precision is \"{}\": device \"{}\" computes as the file says; write \"model\" or leave it out",
+                                  value, device));
+      }
+    } else if (key == "npud.pinned") {
+      if (value != "true" && value != "false") return refuse(std::format("parameter npud.pinned is \"{}\"; write \"true\" or \"false\"", value));
+      plan.pinned = value == "true";
+    } else if (key == "npud.class") {
+      if (value == "realtime") {
+        plan.best_class = PriorityClass::realtime;
+      } else if (value == "interactive") {
+        plan.best_class = PriorityClass::interactive;
+      } else if (value == "batch") {
+        plan.best_class = PriorityClass::batch;
+      } else {
+        return refuse(std::format("parameter npud.class is \"{}\"; write \"realtime\", \"interactive\" or \"batch\"", value));
+      }
+    } else {
+      return refuse(std::format("parameter {} is unknown; there are npud.device, npud.place, npud.precision, npud.pinned, npud.class", key));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults, const std::string& device) {
+  ModelPlan plan;
+  if (auto ok = check_kind(config); !ok) return std::unexpected(ok.error());
+  if (config.default_model_filename().empty()) config.set_default_model_filename("model.onnx");
+  const bool batched = config.max_batch_size() > 0;
+  if (config.has_dynamic_batching() && !batched) return refuse("dynamic_batching needs a max_batch_size above 0");
+  auto inputs = reconcile_all(*config.mutable_input(), info.inputs, batched, true, "input");
+  if (!inputs) return std::unexpected(inputs.error());
+  auto outputs = reconcile_all(*config.mutable_output(), info.outputs, batched, false, "output");
+  if (!outputs) return std::unexpected(outputs.error());
+  plan.signature = {std::move(*inputs), std::move(*outputs), config.max_batch_size()};
+  auto queue = queue_settings(config, defaults);
+  if (!queue) return std::unexpected(queue.error());
+  plan.queue = std::move(*queue);
+  if (auto ok = apply_parameters(config, device, plan); !ok) return std::unexpected(ok.error());
+  if (!config.has_version_policy()) config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
+  plan.session.optimization_level = config.optimization().graph().level();
+  return plan;
+}
+
+}  // namespace npud

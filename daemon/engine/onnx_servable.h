@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One loaded version of an ONNX model: joins the requests of a batch, has its program run as one job of a device, takes the answers apart.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/arbiter.h"
+#include "core/servable.h"
+#include "engine/host_program.h"
+#include "engine/model_config.h"
+
+namespace npud {
+
+class OnnxServable final : public Servable {
+ public:
+  OnnxServable(std::string model, std::int64_t version, ModelPlan plan, std::shared_ptr<HostProgram> program, Arbiter& arbiter);
+  // Evicts the program: waits until the device has let it go.
+  ~OnnxServable() override;
+
+  const std::string& model() const override { return model_; }
+  std::int64_t version() const override { return version_; }
+  const Signature& signature() const override { return plan_.signature; }
+  const QueueSettings& queue_settings() const override { return plan_.queue; }
+  Result<std::vector<Response>> run(ExecutionContext& context, std::span<const Request* const> batch) override;
+
+  // Makes the program resident without running it.
+  Result<> bring_in(TenantId tenant);
+
+ private:
+  struct Part {  // what one request has of the batch
+    std::int64_t first_row = 0, rows = 1;
+  };
+  Result<std::vector<Tensor>> join_inputs(std::span<const Request* const> batch, std::vector<Part>& parts) const;
+  std::vector<OutputRequest> wanted_outputs(std::span<const Request* const> batch, std::int64_t rows) const;
+  Result<std::vector<Tensor>> outputs_of(const Request& request, const Part& part, std::int64_t rows, std::span<const Tensor> computed) const;
+
+  const std::string model_;
+  const std::int64_t version_;
+  const ModelPlan plan_;
+  const std::shared_ptr<HostProgram> program_;
+  Arbiter& arbiter_;
+};
+
+}  // namespace npud
