@@ -113,7 +113,7 @@ void rknpu_core_report_fault(struct rknpu_core *core, u64 iova, bool write, bool
 		rknpu_sched_kick(core->rdev);
 }
 
-bool rknpu_core_poll(struct rknpu_core *core, u32 *raw, u32 *tasks)
+bool rknpu_core_poll(struct rknpu_core *core, u32 *raw)
 {
 	bool complete;
 
@@ -122,7 +122,6 @@ bool rknpu_core_poll(struct rknpu_core *core, u32 *raw, u32 *tasks)
 	if (core->armed && !core->complete && look(core, *raw & RKNPU_INT_ALL))
 		writel(0, core->pc + RKNPU_PC_INT_MASK);
 	complete = core->complete;
-	*tasks = core->seen_tasks;
 	spin_unlock_irq(&core->irq_lock);
 	return complete;
 }
@@ -196,20 +195,26 @@ int rknpu_core_stop(struct rknpu_core *core)
 	 * First the core, then its MMU: as long as the core can do DMA the space that it does it in must stay what it is. Only when the reset
 	 * has ended all its transactions is the bank's fault, if any, acknowledged (before, it would replay the access) and its table
 	 * changed.
+	 *
+	 * While the core is in reset nobody may touch it or its banks: no handler on the interrupt line, ours or the IOMMU driver's, and nobody who
+	 * zaps, for which the unit's lock is held.
 	 */
 	atomic64_inc(&rdev->resets);
-	if (core->can_reset)
-		ret = core_reset(core);
-	else
+	if (!core->can_reset) {
 		ret = rknpu_mmu_wait_idle(core->unit);
+	} else {
+		disable_irq(core->irq);
+		mutex_lock(&core->unit->lock);
+		ret = core_reset(core);
+		mutex_unlock(&core->unit->lock);
+		spin_lock_irq(&core->irq_lock);
+		writel(0, core->pc + RKNPU_PC_INT_MASK);
+		writel(RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
+		spin_unlock_irq(&core->irq_lock);
+		enable_irq(core->irq);
+	}
 	if (ret)
 		dev_err(rknpu_core_dev(core), "core %u can't be stopped: %d\n", core->index, ret);
-
-	spin_lock_irq(&core->irq_lock);
-	writel(0, core->pc + RKNPU_PC_INT_MASK);
-	writel(RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
-	spin_unlock_irq(&core->irq_lock);
-
 	if (!ret) {
 		ret = rknpu_mmu_after_reset(core->unit);
 		if (ret)

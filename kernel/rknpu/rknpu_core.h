@@ -58,9 +58,7 @@ struct rknpu_core {
 	bool finished;			/* this core's part of the job is done */
 	bool fault_held;		/* an uncertain fault gets time to be someone else's */
 	u64 fault_at_ns;
-	u32 watch_tasks;		/* progress at the last look */
-	unsigned int watch_stalled;
-	u64 watch_at_ns;
+	u64 watch_at_ns;		/* the next look, in case an interrupt got lost */
 	unsigned int strikes;		/* failures in a row without a single completed task */
 	u64 started_ns;
 
@@ -72,7 +70,7 @@ struct device *rknpu_core_dev(struct rknpu_core *core);
 /* Process context, core powered. Starts a chunk; the MMU must hold the job's space. */
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base);
 /* Looks at the hardware as the interrupt handler does. True if the chunk is complete; *raw is INT_RAW. */
-bool rknpu_core_poll(struct rknpu_core *core, u32 *raw, u32 *tasks);
+bool rknpu_core_poll(struct rknpu_core *core, u32 *raw);
 /*
  * Stops the core, whatever it does, and leaves it ready for the next job. After 0 no DMA of it is under way or will be. Errors mean that
  * this isn't certain: the caller must treat the core as dead and keep what it could reach.

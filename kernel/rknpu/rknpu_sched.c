@@ -21,7 +21,6 @@
 #include "rknpu_vm.h"
 
 #define WATCH_MS		50	/* between two looks at a running core, in case its interrupt got lost */
-#define STALL_LOOKS		3	/* looks at a stalled core without progress until the job is given up */
 #define DRAIN_MS		1	/* between two looks at a core that is done but still writes */
 #define FAULT_GRACE_MS		20	/* for a core to show that a fault that can't be told apart was not its own */
 #define START_ATTEMPTS		3
@@ -169,8 +168,6 @@ static void core_chunk_done(struct rknpu_core *core)
 	part->next++;
 	core->strikes = 0;
 	core->fault_held = false;
-	core->watch_tasks = 0;
-	core->watch_stalled = 0;
 	core->watch_at_ns = ktime_get_ns() + ms(WATCH_MS);
 	if (part->next < part->nr_chunks)
 		rknpu_core_start(core, &part->chunks[part->next], core->job->pingpong, core->job->task_base);
@@ -187,7 +184,7 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 	struct rknpu_job *job = core->job;
 	struct rknpu_fault fault;
 	bool complete, watch = now >= core->watch_at_ns;
-	u32 raw = 0, tasks = 0;
+	u32 raw = 0;
 
 	spin_lock_irq(&core->irq_lock);
 	complete = core->complete;
@@ -195,7 +192,7 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 	spin_unlock_irq(&core->irq_lock);
 
 	if (!complete && (watch || now >= job->deadline_ns)) {
-		complete = rknpu_core_poll(core, &raw, &tasks);
+		complete = rknpu_core_poll(core, &raw);
 		if (complete)
 			atomic64_inc(&core->rdev->lost_irqs);
 	}
@@ -233,18 +230,8 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 		core_timeout(core, "timed out", raw, -ETIMEDOUT);
 		return;
 	}
-	if (watch) {
+	if (watch)
 		core->watch_at_ns = now + ms(WATCH_MS);
-		if ((raw & RKNPU_INT_RAW_STALLED) == RKNPU_INT_RAW_STALLED && tasks == core->watch_tasks)
-			core->watch_stalled++;
-		else
-			core->watch_stalled = 0;
-		core->watch_tasks = tasks;
-		if (core->watch_stalled >= STALL_LOOKS) {
-			core_timeout(core, "stalled", raw, -EIO);
-			return;
-		}
-	}
 	note_next(next, min(job->deadline_ns, core->watch_at_ns));
 }
 
@@ -430,8 +417,6 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 		core->part->core = i;
 		core->finished = false;
 		core->fault_held = false;
-		core->watch_tasks = 0;
-		core->watch_stalled = 0;
 		core->watch_at_ns = job->started_ns + ms(WATCH_MS);
 		core->started_ns = job->started_ns;
 		rknpu_core_start(core, &core->part->chunks[0], job->pingpong, job->task_base);
