@@ -494,7 +494,7 @@ static void test_queue_is_bounded(void) {
 
   NEEDS_BOARD();
   REQUIRE(gemm_small(&g, fd, 0, true, 33) == 0 && gemm_small(&theirs, other, 0, true, 34) == 0);
-  board_fault(VBOARD_FAULT_STALL, 0, 0, 1);
+  board_fault(VBOARD_FAULT_DISPATCH_DROP, 0, 0, 1);
   first = gemm_start(&g, 1, NPU_TIMEOUT_MS, 0);
   REQUIRE(first >= 0);
   for (; queued < 100000; queued++) {

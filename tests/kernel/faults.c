@@ -177,14 +177,32 @@ static uint32_t argument_of(enum vboard_fault kind, struct rng *rng) {
   }
 }
 
+/* Whether the job that is struck leaves its core without any progress. */
+static bool is_lethal(enum vboard_fault kind) {
+  return kind == VBOARD_FAULT_DISPATCH_DROP || kind == VBOARD_FAULT_STALL || kind == VBOARD_FAULT_DEAD_UNTIL_RESET;
+}
+
+/* Some jobs of our own, until one succeeds on that core: a driver is right to give a core up that fails again and again. */
+static void let_succeed(struct gemm *g, uint32_t core) {
+  for (int i = 0; i < 20 && gemm_run(g, 1u << core) != 0; i++) {
+  }
+}
+
 /* Strikes once and waits until it has; a fault that finds no victim (a stall after the last task, say) is disarmed again. */
-static void strike(enum vboard_fault kind, struct rng *rng) {
+static void strike(enum vboard_fault kind, struct rng *rng, struct gemm *own) {
+  static unsigned in_a_row[NPU_CORES];
   const uint32_t fired = board_fired();
+  /* With its own banks the driver never does what this fault strikes at. */
+  const unsigned patience = kind == VBOARD_FAULT_MMU_NO_READBACK ? 10 : 150;
   const uint32_t target = kind == VBOARD_FAULT_MMU_NO_READBACK ? rng_below(rng, VBOARD_BANKS) : rng_below(rng, NPU_CORES);
   unsigned waited = 0;
 
+  if (is_lethal(kind) && ++in_a_row[target] > 2) {
+    let_succeed(own, target);
+    in_a_row[target] = 1;
+  }
   board_fault(kind, target, argument_of(kind, rng), 1);
-  while (board_fired() == fired && waited++ < 150) sleep_ms(2);
+  while (board_fired() == fired && waited++ < patience) sleep_ms(2);
   strikes[kind] += board_fired() - fired;
   board_clear_faults();
 }
@@ -202,9 +220,11 @@ static void test_all_faults(void) {
   uint64_t struck = 0;
   struct baseline before;
   struct outcome sum;
+  struct gemm own;
   struct rng rng;
 
   if (!board_present()) SKIP("no virtual board");
+  REQUIRE(gemm_small(&own, fd, 9, true, 99) == 0);
   driver_faults = board_driver_faults();
   REQUIRE(query_device(fd, &device_before) == 0 && baseline_take(fd, &before));
   shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -218,7 +238,7 @@ static void test_all_faults(void) {
     while (pick >= left[kind]) pick -= left[kind++];
     left[kind]--;
     done++;
-    strike(kinds[kind], &rng);
+    strike(kinds[kind], &rng, &own);
     /* Half of the time the next strike comes while the driver still recovers from this one. */
     if (rng_below(&rng, 2)) REQUIRE(workers_advance(), "(after %u strikes; the last was %s)", done, board_fault_name(kinds[kind]));
     if (done % 100 == 0) tap_note("%u strikes", done);
