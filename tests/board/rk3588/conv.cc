@@ -91,16 +91,20 @@ class Convolution {
     constexpr uint32_t kGroup = rknpu::kernel_group(Type::kPrecision);
     const uint32_t panels = (shape_.kernels + kTileColumns - 1) / kTileColumns;
     std::vector<float> packed(static_cast<size_t>(panels) * depth * kTileColumns);
-    for (uint32_t n = 0; n < shape_.kernels; ++n) {
-      float* to = packed.data() + static_cast<size_t>(n / kTileColumns) * depth * kTileColumns + n % kTileColumns;
-      const uint32_t group = n / kGroup * kGroup;
+    // Tap by tap within a panel, so that what is written stays in the nearest cache.
+    for (uint32_t first = 0; first < shape_.kernels; first += kTileColumns) {
+      float* panel = packed.data() + static_cast<size_t>(first) * depth;
+      const uint32_t columns = std::min(kTileColumns, shape_.kernels - first);
+      const uint32_t group = first / kGroup * kGroup;
       const uint32_t group_width = std::min(kGroup, shape_.kernels - group);
       for (const Tap& tap : taps) {
-        const Stored* from = weights_ + static_cast<size_t>(group) * depth +
-                             static_cast<size_t>(tap.depth) * group_width +
-                             static_cast<size_t>(n - group) * tap.channels;
-        for (uint32_t c = 0; c < tap.channels; ++c)
-          to[static_cast<size_t>(tap.depth + c) * kTileColumns] = Type::widen(from[c]);
+        const Stored* tile =
+            weights_ + static_cast<size_t>(group) * depth + static_cast<size_t>(tap.depth) * group_width;
+        float* to = panel + static_cast<size_t>(tap.depth) * kTileColumns;
+        for (uint32_t n = 0; n < columns; ++n) {
+          const Stored* from = tile + static_cast<size_t>(first - group + n) * tap.channels;
+          for (uint32_t c = 0; c < tap.channels; ++c) to[c * kTileColumns + n] = Type::widen(from[c]);
+        }
       }
     }
     return packed;
@@ -110,14 +114,15 @@ class Convolution {
   void pack_inputs(const std::vector<Tap>& taps, uint32_t depth, uint32_t first, uint32_t count,
                    std::vector<float>& packed) const {
     packed.assign(static_cast<size_t>((count + kTileRows - 1) / kTileRows) * depth * kTileRows, 0.0f);
-    for (uint32_t p = 0; p < count; ++p) {
-      float* to = packed.data() + static_cast<size_t>(p / kTileRows) * depth * kTileRows + p % kTileRows;
+    for (uint32_t panel = 0; panel < count; panel += kTileRows) {
       for (const Tap& tap : taps) {
-        for (uint32_t c = 0; c < tap.channels; c += kAtom) {
-          const Stored* from = input(first + p, tap.kh, tap.kw, tap.channel + c);
-          const uint32_t channels = std::min(kAtom, tap.channels - c);
-          for (uint32_t i = 0; i < channels; ++i)
-            to[static_cast<size_t>(tap.depth + c + i) * kTileRows] = Type::widen(from[i]);
+        float* to = packed.data() + static_cast<size_t>(panel) * depth + static_cast<size_t>(tap.depth) * kTileRows;
+        for (uint32_t p = 0; p < std::min(kTileRows, count - panel); ++p) {
+          for (uint32_t c = 0; c < tap.channels; c += kAtom) {
+            const Stored* from = input(first + panel + p, tap.kh, tap.kw, tap.channel + c);
+            const uint32_t channels = std::min(kAtom, tap.channels - c);
+            for (uint32_t i = 0; i < channels; ++i) to[(c + i) * kTileRows + p] = Type::widen(from[i]);
+          }
         }
       }
     }

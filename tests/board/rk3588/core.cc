@@ -354,7 +354,8 @@ bool Core::advance() {
       }
       if (wiring_.faults->strike(VBOARD_FAULT_WRONG_BIT, wiring_.core,
                                  [&](uint32_t task) { return task == job->done; })) {
-        job->result.bytes[job->result.bytes.size() / 2] ^= std::byte{0x10};
+        // In the last byte of an element, where it counts in every precision.
+        job->result.bytes[job->result.bytes.size() / 2 | 3] ^= std::byte{0x10};
         wiring_.log(std::format("core {}: a bit of the result of task {} is inverted", wiring_.core, job->done));
       }
       job->phase = Phase::kWrite;

@@ -327,7 +327,7 @@ TEST(Disassembly, ChecksTasks) {
   const std::vector<uint64_t> good = small_gemm();
   EXPECT_EQ(check_commands(good), std::vector<std::string>{});
   std::vector<uint64_t> bad = good;
-  bad[2] = encode({Target::kCna, 0x1020, 2 << 16 | 8});
+  bad[4] = encode({Target::kCna, 0x1028, 2});
   EXPECT_FALSE(check_commands(bad).empty());
   bad = good;
   bad[0] = encode({Target::kPpu, 0x6008, 1});
