@@ -82,8 +82,12 @@ Result<> RknpuDevice::calibrate() {
     split_macs_ = static_cast<uint64_t>(extra_us * macs_a_us * cores / (cores - 1));
   }
   counters_.jobs = counters_.tasks = counters_.macs = counters_.bytes_in = counters_.bytes_out = 0;
-  counters_.host_ns = counters_.wait_ns = counters_.checked = counters_.wrong_results = counters_.retries = 0;
+  counters_.host_ns = counters_.wait_ns = counters_.checked = counters_.wrong_results = counters_.retries = counters_.failures = 0;
+  // What a probe provoked says nothing against the device.
   suspected_ = false;
+  const std::lock_guard lock(mutex_);
+  health_ = DeviceHealth::ok;
+  health_reason_.clear();
   return {};
 }
 

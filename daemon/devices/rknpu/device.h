@@ -109,7 +109,6 @@ class Residence {
   friend class RknpuDevice;
   struct Prepared;
   struct Placed {
-    const PackedNode* node = nullptr;
     uint64_t weight_offset = 0;
     std::optional<uint64_t> bias_offset;
     uint64_t runs = 0;

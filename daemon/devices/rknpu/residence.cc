@@ -74,7 +74,6 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
     described.weights = {};
     nodes_.push_back(std::move(described));
   }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) placed_[i].node = &nodes_[i];
   return device_.port_->to_device(weights_, 0, weights_.bytes.size());
 }
 

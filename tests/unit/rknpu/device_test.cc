@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device code, whole, against the virtual board as a library: right numbers over sizes and precisions, right behaviour when the NPU
+// drops, stalls or lies, and nothing left behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "board_port.h"
+#include "devices/rknpu/device.h"
+
+namespace npud::rknpu {
+namespace {
+
+using testing::HasSubstr;
+
+class DeviceTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    device_.reset();
+    EXPECT_EQ(state_.allocated_bytes, 0u) << "bytes of NPU memory were left behind";
+    EXPECT_EQ(state_.buffers, 0u);
+  }
+
+  RknpuDevice& open(DeviceSettings settings = {}, uint64_t space_bytes = 48u << 20, uint32_t spaces = 1, const rk3588::Options& options = {}) {
+    auto port = std::make_unique<BoardPort>(state_, space_bytes, spaces, options);
+    port_ = port.get();
+    auto device = RknpuDevice::open(std::move(port), settings, clock_);
+    EXPECT_TRUE(device) << device.error().message;
+    device_ = std::move(*device);
+    EXPECT_EQ(device_->info().health, DeviceHealth::ok) << device_->info().health_reason << "\n" << state_.log;
+    return *device_;
+  }
+
+  std::vector<float> noise(std::size_t count, float scale = 1) {
+    std::vector<float> out(count);
+    std::normal_distribution<float> normal(0, scale);
+    for (float& v : out) v = normal(random_);
+    return out;
+  }
+
+  NodeSpec matrix(uint32_t k, uint32_t n, NodePrecision precision, bool bias = true) {
+    NodeSpec spec{.name = "product", .precision = precision, .op = {.channels = k, .kernels = n}};
+    spec.weights = noise(std::size_t{k} * n, 1 / std::sqrt(static_cast<float>(k)));
+    if (bias) spec.bias = noise(n);
+    return spec;
+  }
+
+  static std::vector<float> product(const NodeSpec& spec, uint32_t rows, std::span<const float> in) {
+    const uint32_t k_all = spec.op.channels, n_all = spec.op.kernels;
+    std::vector<float> out(std::size_t{rows} * n_all);
+    for (uint32_t m = 0; m < rows; ++m) {
+      for (uint32_t n = 0; n < n_all; ++n) {
+        double sum = spec.bias.empty() ? 0 : spec.bias[n];
+        for (uint32_t k = 0; k < k_all; ++k) sum += double{in[m * k_all + k]} * spec.weights[k * n_all + n];
+        out[m * n_all + n] = static_cast<float>(spec.relu ? std::max(sum, 0.0) : sum);
+      }
+    }
+    return out;
+  }
+
+  // The largest difference, relative to the largest magnitude.
+  static double distance(std::span<const float> a, std::span<const float> b) {
+    double worst = 0, largest = 1e-9;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (!std::isfinite(a[i])) return INFINITY;
+      worst = std::max<double>(worst, std::fabs(a[i] - b[i]));
+      largest = std::max<double>(largest, std::fabs(b[i]));
+    }
+    return worst / largest;
+  }
+
+  std::unique_ptr<Residence> upload(const NodeSpec& spec) {
+    const auto packed = pack_node(spec);
+    EXPECT_TRUE(packed) << packed.error().message;
+    auto residence = device_->upload(std::span(&*packed, 1));
+    EXPECT_TRUE(residence) << residence.error().message;
+    return residence ? std::move(*residence) : nullptr;
+  }
+
+  BoardPort::State state_;
+  BoardPort* port_ = nullptr;
+  SteadyClock clock_;
+  std::mt19937 random_{5};
+  std::unique_ptr<RknpuDevice> device_;
+};
+
+TEST_F(DeviceTest, ProductsOfManySizesAreRightInBothPrecisions) {
+  open({.verify = Verify::always});
+  for (const auto& [precision, tolerance] : {std::pair{NodePrecision::fp16, 2e-3}, {NodePrecision::int8, 2e-2}}) {
+    for (const auto& [k, n] : {std::pair{8u, 8u}, {100u, 33u}, {128u, 64u}, {515u, 130u}}) {
+      const NodeSpec spec = matrix(k, n, precision, n != 33);
+      const auto residence = upload(spec);
+      for (uint32_t rows : {1u, 7u, 64u, 333u}) {
+        const auto in = noise(std::size_t{rows} * k);
+        std::vector<float> out(std::size_t{rows} * n);
+        const auto ran = residence->run_matrix(0, rows, in, out);
+        ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
+        EXPECT_LT(distance(out, product(spec, rows, in)), tolerance) << rows << "x" << k << "x" << n;
+      }
+    }
+  }
+  EXPECT_EQ(device_->counters().wrong_results, 0u);
+  EXPECT_GT(device_->counters().checked, 0u);
+}
+
+TEST_F(DeviceTest, BigProductsAreSpreadOverTheCores) {
+  RknpuDevice& device = open({.split_macs = 1});
+  const NodeSpec spec = matrix(256, 192, NodePrecision::fp16);
+  const auto residence = upload(spec);
+  const uint32_t rows = 200;
+  const auto in = noise(std::size_t{rows} * 256);
+  std::vector<float> out(std::size_t{rows} * 192);
+  const uint64_t before[] = {state_.board->counter(0, VBOARD_COUNT_TASKS), state_.board->counter(1, VBOARD_COUNT_TASKS),
+                             state_.board->counter(2, VBOARD_COUNT_TASKS)};
+  ASSERT_TRUE(residence->run_matrix(0, rows, in, out));
+  EXPECT_LT(distance(out, product(spec, rows, in)), 2e-3);
+  for (unsigned core = 0; core < 3; ++core) EXPECT_GT(state_.board->counter(core, VBOARD_COUNT_TASKS), before[core]) << "core " << core;
+  EXPECT_EQ(device.counters().jobs, 1u);
+}
+
+TEST_F(DeviceTest, ConvolutionsKeepTheirBiasAndRelu) {
+  open({.verify = Verify::always});
+  for (const bool depthwise : {false, true}) {
+    NodeSpec spec{.name = "conv", .kind = NodeKind::convolution, .relu = true};
+    spec.op = {.channels = 24, .kernels = depthwise ? 24u : 40u, .kernel_height = 3, .kernel_width = 3, .stride_y = 2, .stride_x = 2,
+               .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1, .depthwise = depthwise};
+    spec.weights = noise(std::size_t{spec.op.kernels} * (depthwise ? 1 : 24) * 9, 0.1f);
+    spec.bias = noise(spec.op.kernels);
+    const auto residence = upload(spec);
+    for (const auto& [h, w] : {std::pair{17u, 30u}, {64u, 48u}}) {
+      Conv2d op = spec.op;
+      op.height = h;
+      op.width = w;
+      const auto in = noise(std::size_t{24} * h * w);
+      std::vector<float> out(std::size_t{op.kernels} * op.out_height() * op.out_width()), want(out.size());
+      const auto ran = residence->run_convolution(0, h, w, in, out);
+      ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
+      for (uint32_t n = 0; n < op.kernels; ++n)
+        for (uint32_t y = 0; y < op.out_height(); ++y)
+          for (uint32_t x = 0; x < op.out_width(); ++x) {
+            double sum = spec.bias[n];
+            for (uint32_t c = 0; c < (depthwise ? 1u : 24u); ++c)
+              for (int ky = 0; ky < 3; ++ky)
+                for (int kx = 0; kx < 3; ++kx) {
+                  const int iy = static_cast<int>(y) * 2 + ky - 1, ix = static_cast<int>(x) * 2 + kx - 1;
+                  if (iy < 0 || ix < 0 || iy >= static_cast<int>(h) || ix >= static_cast<int>(w)) continue;
+                  sum += double{in[((depthwise ? n : c) * h + iy) * w + ix]} * spec.weights[((n * (depthwise ? 1 : 24) + c) * 3 + ky) * 3 + kx];
+                }
+            want[(n * op.out_height() + y) * op.out_width() + x] = static_cast<float>(std::max(sum, 0.0));
+          }
+      EXPECT_LT(distance(out, want), 3e-3) << (depthwise ? "depthwise " : "") << h << "x" << w;
+    }
+  }
+}
+
+struct Strike {
+  const char* name;
+  uint32_t kind, arg;
+};
+
+void PrintTo(const Strike& strike, std::ostream* out) { *out << strike.name; }
+
+class FaultTest : public DeviceTest, public testing::WithParamInterface<Strike> {};
+
+TEST_P(FaultTest, OneStrikeIsRetriedAndTheAnswerIsRight) {
+  RknpuDevice& device = open({.verify = Verify::always});
+  const NodeSpec spec = matrix(64, 48, NodePrecision::fp16);
+  const auto residence = upload(spec);
+  const auto in = noise(std::size_t{20} * 64);
+  std::vector<float> out(std::size_t{20} * 48);
+  port_->arm(GetParam().kind, VBOARD_FAULT_ANY_CORE, GetParam().arg, 1);
+  const auto ran = residence->run_matrix(0, 20, in, out);
+  ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
+  EXPECT_LT(distance(out, product(spec, 20, in)), 2e-3);
+  EXPECT_EQ(device.counters().retries, 1u);
+  EXPECT_TRUE(device.suspected());
+  EXPECT_EQ(device.info().health, DeviceHealth::degraded);
+  // A good canary arms it again.
+  ASSERT_TRUE(device.canary());
+  EXPECT_FALSE(device.suspected());
+  EXPECT_EQ(device.info().health, DeviceHealth::ok);
+}
+
+TEST_P(FaultTest, StrikesWithoutEndAreAnErrorAndNeverAWrongAnswer) {
+  RknpuDevice& device = open({.verify = Verify::always});
+  const auto residence = upload(matrix(64, 48, NodePrecision::fp16));
+  const auto in = noise(std::size_t{20} * 64);
+  std::vector<float> out(std::size_t{20} * 48);
+  port_->arm(GetParam().kind, VBOARD_FAULT_ANY_CORE, GetParam().arg, 0);
+  EXPECT_FALSE(residence->run_matrix(0, 20, in, out));
+  EXPECT_EQ(device.counters().failures, 1u);
+  EXPECT_FALSE(device.canary());
+  const auto packed = pack_node(matrix(32, 32, NodePrecision::fp16));
+  const auto again = device.upload(std::span(&*packed, 1));
+  ASSERT_FALSE(again) << "a device that fails its canary must not take a program";
+  EXPECT_EQ(again.error().code, ErrorCode::unavailable);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, FaultTest,
+                         testing::Values(Strike{"dropped", VBOARD_FAULT_DISPATCH_DROP, 0}, Strike{"stalled", VBOARD_FAULT_STALL, 0},
+                                         Strike{"wrong_bit", VBOARD_FAULT_WRONG_BIT, 0}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_F(DeviceTest, AFullSpaceSendsAModelToTheNext) {
+  RknpuDevice& device = open({}, 8u << 20, 2);
+  const auto packed = pack_node(matrix(1024, 2048, NodePrecision::fp16, false));  // 4 MiB
+  ASSERT_TRUE(packed);
+  std::vector<std::unique_ptr<Residence>> all;
+  for (int i = 0; i < 2; ++i) {
+    auto residence = device.upload(std::span(&*packed, 1));
+    ASSERT_TRUE(residence) << residence.error().message;
+    all.push_back(std::move(*residence));
+  }
+  EXPECT_EQ(device.info().apertures.size(), 2u);
+  std::vector<float> in(1024, 0.5f), out(2048);
+  for (auto& residence : all) EXPECT_TRUE(residence->run_matrix(0, 1, in, out));
+  bool full = false;
+  for (int i = 0; i < 3 && !full; ++i) {
+    auto residence = device.upload(std::span(&*packed, 1));
+    if (residence) {
+      all.push_back(std::move(*residence));
+    } else {
+      full = true;
+      EXPECT_EQ(residence.error().code, ErrorCode::resource_exhausted);
+      EXPECT_TRUE(residence.error().bytes_needed && residence.error().bytes_free);
+    }
+  }
+  EXPECT_TRUE(full);
+}
+
+TEST_F(DeviceTest, WhatFp16CannotHoldIsRefusedAndNothingIsRetried) {
+  RknpuDevice& device = open();
+  const auto residence = upload(matrix(32, 32, NodePrecision::fp16));
+  std::vector<float> in(32, 1e6f), out(32);
+  const auto ran = residence->run_matrix(0, 1, in, out);
+  ASSERT_FALSE(ran);
+  EXPECT_EQ(ran.error().code, ErrorCode::invalid_argument);
+  EXPECT_THAT(ran.error().message, HasSubstr("65504"));
+  EXPECT_EQ(device.counters().retries, 0u);
+  EXPECT_FALSE(device.suspected());
+  std::vector<float> short_out(31);
+  EXPECT_FALSE(residence->run_matrix(0, 1, std::vector<float>(32, 1.0f), short_out));
+}
+
+TEST_F(DeviceTest, ADeadCoreFromTheStartIsToldAndNotUsed) {
+  auto port = std::make_unique<BoardPort>(state_, 16u << 20);
+  port->arm(VBOARD_FAULT_DEAD, VBOARD_FAULT_ANY_CORE, 0, 0);
+  auto device = RknpuDevice::open(std::move(port), {}, clock_);
+  ASSERT_TRUE(device);
+  EXPECT_EQ((*device)->info().health, DeviceHealth::dead);
+  EXPECT_FALSE((*device)->info().health_reason.empty());
+}
+
+}  // namespace
+}  // namespace npud::rknpu
