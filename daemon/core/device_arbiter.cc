@@ -160,7 +160,8 @@ struct DeviceArbiter::Impl {
   }
 
   Error no_room_error(ProgramKey key, Error error) const {
-    error.message = std::format("program '{}' doesn't fit on device '{}': {}", known.at(key).name, settings.device, error.message);
+    error.message =
+        std::format("program '{}' doesn't fit on device '{}': {}", known.at(key).name, settings.device, error.message);
     return error;
   }
 

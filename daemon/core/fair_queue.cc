@@ -207,7 +207,8 @@ FairQueue::Choice FairQueue::choose(TimePoint now, const Place& place, ProgramKe
     return at != known.end() ? at->second : known.emplace(program, place(program)).first->second;
   };
   Choice choice;
-  // It was named because its turn had come. To weigh it against the others again could let two programs wait for each other.
+  // It was named because its turn had come. To weigh it against the others again could let two programs wait for each
+  // other.
   if (const auto kept = waiting_for_.find(kept_for); kept != waiting_for_.end()) {
     const Placement placement = place_once(kept_for);
     if (placement.kind == Placement::Kind::cold) {

@@ -85,8 +85,8 @@ class FairQueue {
     ProgramKey wait_for = 0;  // room that comes free belongs to this one; 0: to nobody in particular
   };
   using Place = std::function<Placement(ProgramKey)>;
-  // Call while a core is free. `place` is asked for programs with waiting jobs. A program for which room is kept (`kept_for`; 0: none) is
-  // next as soon as it can come. Changes nothing.
+  // Call while a core is free. `place` is asked for programs with waiting jobs. A program for which room is kept
+  // (`kept_for`; 0: none) is next as soon as it can come. Changes nothing.
   Choice choose(TimePoint now, const Place& place, ProgramKey kept_for = 0) const;
 
   // The job starts: it leaves the queue and its tenant is charged estimate + switch cost.

@@ -83,7 +83,8 @@ class FakeProgram : public Program {
 class DeviceArbiterTest : public testing::Test {
  protected:
   std::unique_ptr<DeviceArbiter> make(std::uint32_t cores = 1, std::uint32_t slots = 2, std::uint64_t bytes = 0) {
-    return std::make_unique<DeviceArbiter>(DeviceArbiterSettings{"npu0", cores, slots, bytes, {}}, clock, tenants, events);
+    return std::make_unique<DeviceArbiter>(DeviceArbiterSettings{"npu0", cores, slots, bytes, {}}, clock, tenants,
+                                           events);
   }
   std::shared_ptr<FakeProgram> program(const std::string& name, Footprint footprint = {1, 100}, bool pinned = false) {
     return std::make_shared<FakeProgram>(name, device, footprint, pinned);
@@ -330,7 +331,8 @@ TEST_F(DeviceArbiterTest, ANewProgramAtTheAddressOfAnOldOneIsNotTakenForIt) {
   auto arbiter = make();
   alignas(FakeProgram) std::byte memory[sizeof(FakeProgram)];
   const auto place = [&](const std::string& name) {
-    return std::shared_ptr<FakeProgram>(new (memory) FakeProgram(name, device, {9, 0}), [](FakeProgram* p) { p->~FakeProgram(); });
+    return std::shared_ptr<FakeProgram>(new (memory) FakeProgram(name, device, {9, 0}),
+                                        [](FakeProgram* p) { p->~FakeProgram(); });
   };
   auto first = place("first:1");
   EXPECT_FALSE(arbiter->submit_and_wait(job(first)));  // never fits
@@ -345,7 +347,8 @@ TEST_F(DeviceArbiterTest, SurvivesThreadsThatDoEverythingAtOnce) {
     auto arbiter = make(3, 4, 1000);
     std::vector<std::shared_ptr<FakeProgram>> programs;
     for (int i = 0; i < 10; ++i) {
-      programs.push_back(program("p" + std::to_string(i) + ":1", {1u + (i % 3 == 0), 50u + 30u * static_cast<unsigned>(i)}, i == 1));
+      programs.push_back(
+          program("p" + std::to_string(i) + ":1", {1u + (i % 3 == 0), 50u + 30u * static_cast<unsigned>(i)}, i == 1));
     }
     std::atomic<int> ended = 0;
     constexpr int threads = 8, rounds = 150;
@@ -364,7 +367,8 @@ TEST_F(DeviceArbiterTest, SurvivesThreadsThatDoEverythingAtOnce) {
             if (random() % 10 == 0) stop.request_stop();
             const auto report = arbiter->submit_and_wait(std::move(mine));
             if (!report) {
-              ASSERT_TRUE(report.error().code == ErrorCode::deadline_exceeded || report.error().code == ErrorCode::cancelled ||
+              ASSERT_TRUE(report.error().code == ErrorCode::deadline_exceeded ||
+                          report.error().code == ErrorCode::cancelled ||
                           report.error().code == ErrorCode::failed_precondition)
                   << report.error().message;
             }

@@ -73,9 +73,18 @@ class Doubler : public Servable {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return running_ >= count; });
   }
-  std::vector<std::size_t> sizes() { const std::lock_guard lock(mutex_); return sizes_; }
-  std::vector<std::string> ids() { const std::lock_guard lock(mutex_); return ids_; }
-  std::vector<std::uint32_t> tenants() { const std::lock_guard lock(mutex_); return tenants_; }
+  std::vector<std::size_t> sizes() {
+    const std::lock_guard lock(mutex_);
+    return sizes_;
+  }
+  std::vector<std::string> ids() {
+    const std::lock_guard lock(mutex_);
+    return ids_;
+  }
+  std::vector<std::uint32_t> tenants() {
+    const std::lock_guard lock(mutex_);
+    return tenants_;
+  }
 
   std::atomic<bool> failing{false}, heed_cancellation{false};
   static inline std::atomic<int> alive{0};
@@ -120,7 +129,9 @@ class ServerTest : public testing::Test {
     Request r;
     r.model = model;
     r.tenant = tenant.value_or(free_);
-    r.inputs.push_back({"x", DataType::fp32, {static_cast<std::int64_t>(values.size())},
+    r.inputs.push_back({"x",
+                        DataType::fp32,
+                        {static_cast<std::int64_t>(values.size())},
                         Buffer::copy_of(std::as_bytes(std::span(values)))});
     r.payload_bytes = values.size() * 4;
     return r;
@@ -135,9 +146,7 @@ class ServerTest : public testing::Test {
   void wait_queued(std::uint64_t count) {
     while (server->snapshot().queued != count) std::this_thread::yield();
   }
-  void wait_empty() {
-    ASSERT_TRUE(server->drain(clock.now() + 20s));
-  }
+  void wait_empty() { ASSERT_TRUE(server->drain(clock.now() + 20s)); }
 
   void TearDown() override {
     if (server != nullptr) {
@@ -242,7 +251,8 @@ TEST_F(ServerTest, ATenantsCapsHoldAndAreSaid) {
   EXPECT_FALSE(big.error().retry_after);
   wait_empty();
   bool throttled = false;
-  while (auto event = watcher->try_next()) throttled |= event->kind == EventKind::tenant_throttled && event->tenant == capped;
+  while (auto event = watcher->try_next())
+    throttled |= event->kind == EventKind::tenant_throttled && event->tenant == capped;
   EXPECT_TRUE(throttled);
 }
 

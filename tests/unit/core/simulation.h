@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device simulated by discrete events: the arbiter's own FairQueue and Residency decide, time is a number. Shared by the unit tests
-// and by bench/arbiter.
+// A device simulated by discrete events: the arbiter's own FairQueue and Residency decide, time is a number. Shared by
+// the unit tests and by bench/arbiter.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,8 @@ struct Device {
   std::uint64_t bytes = 0;
 };
 
-// Runs until nothing waits or runs. `on_done` may answer jobs that arrive later (a closed loop). `check` is called after every step.
+// Runs until nothing waits or runs. `on_done` may answer jobs that arrive later (a closed loop). `check` is called
+// after every step.
 class ArbiterSimulation {
  public:
   ArbiterSimulation(Device device, FairQueueSettings settings, std::vector<SimProgram> programs)
@@ -128,7 +129,9 @@ class ArbiterSimulation {
         residency.run_ended(event.job.program);
         queue.finished(event.id, now - event.started, now);
         ++free_cores_;
-        for (const SimJob& next : on_done({event.id, event.job, event.started, now, now - event.started, event.brought_in})) add(next);
+        for (const SimJob& next :
+             on_done({event.id, event.job, event.started, now, now - event.started, event.brought_in}))
+          add(next);
         break;
       }
     }

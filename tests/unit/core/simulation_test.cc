@@ -53,7 +53,8 @@ class Loops {
     job.weight = loop.weight;
     job.priority_class = loop.priority_class;
     job.program = loop.programs[std::uniform_int_distribution<std::size_t>(0, loop.programs.size() - 1)(random_)];
-    job.run = Duration{std::uniform_int_distribution<Duration::rep>(loop.shortest.count(), loop.longest.count())(random_)};
+    job.run =
+        Duration{std::uniform_int_distribution<Duration::rep>(loop.shortest.count(), loop.longest.count())(random_)};
     return job;
   }
 
@@ -93,7 +94,9 @@ std::map<TenantId, Duration> charged_by_tenant(const std::vector<SimDone>& done)
 TEST(Fairness, WeightsDecideTheShares) {
   const Device device{1, 4, 0};
   ArbiterSimulation simulation(device, {}, {{1, {1, 10}, 5ms}, {2, {1, 10}, 5ms}});
-  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1}, 1ms, 1ms}, {TenantId{2}, 3, PriorityClass::interactive, {2}, 1ms, 1ms}}, 1);
+  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1}, 1ms, 1ms},
+               {TenantId{2}, 3, PriorityClass::interactive, {2}, 1ms, 1ms}},
+              1);
   loops.start(simulation, TimePoint{10s});
   simulation.run(TimePoint{10s});
   auto charged = charged_by_tenant(loops.finished);
@@ -102,7 +105,9 @@ TEST(Fairness, WeightsDecideTheShares) {
 
 TEST(Fairness, NumberAndLengthOfJobsDontDecide) {
   ArbiterSimulation simulation({1, 4, 0}, {}, {{1, {1, 10}, 1ms}, {2, {1, 10}, 1ms}});
-  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1}, 1ms, 1ms, 64}, {TenantId{2}, 1, PriorityClass::interactive, {2}, 20ms, 20ms, 2}}, 1);
+  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1}, 1ms, 1ms, 64},
+               {TenantId{2}, 1, PriorityClass::interactive, {2}, 20ms, 20ms, 2}},
+              1);
   loops.start(simulation, TimePoint{20s});
   simulation.run(TimePoint{20s});
   auto charged = charged_by_tenant(loops.finished);
@@ -117,13 +122,15 @@ TEST(Fairness, StaysWithinTheStatedBoundAtEveryMoment) {
     const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
     const int program_count = pick(1, 8);
     std::vector<SimProgram> programs;
-    for (int i = 1; i <= program_count; ++i) programs.push_back({static_cast<ProgramKey>(i), {1, 10}, Duration{pick(0, 40000)}});
+    for (int i = 1; i <= program_count; ++i)
+      programs.push_back({static_cast<ProgramKey>(i), {1, 10}, Duration{pick(0, 40000)}});
     const Device device{1, static_cast<std::uint32_t>(pick(1, 4)), 0};
     std::vector<Loop> tenants;
     const int tenant_count = pick(2, 6);
     Duration longest{0};
     for (int i = 1; i <= tenant_count; ++i) {
-      Loop loop{TenantId{static_cast<std::uint32_t>(i)}, std::array{0.5, 1.0, 2.0, 5.0}[static_cast<std::size_t>(pick(0, 3))]};
+      Loop loop{TenantId{static_cast<std::uint32_t>(i)},
+                std::array{0.5, 1.0, 2.0, 5.0}[static_cast<std::size_t>(pick(0, 3))]};
       for (int p = pick(1, 3); p > 0; --p) loop.programs.push_back(static_cast<ProgramKey>(pick(1, program_count)));
       loop.shortest = Duration{pick(1, 2000)};
       loop.longest = loop.shortest + Duration{pick(0, 20000)};
@@ -147,7 +154,8 @@ TEST(Fairness, StaysWithinTheStatedBoundAtEveryMoment) {
           // Placement costs are smoothed estimates; a switch may be charged less or more than it takes.
           const double dearest = us(longest + dearest_switch * 2);
           const double bound = (us(slack) + dearest) / f.weight + (us(slack) + dearest) / g.weight;
-          ASSERT_LE(std::abs(work[f.tenant] - work[g.tenant]), bound) << f.tenant.value << " against " << g.tenant.value;
+          ASSERT_LE(std::abs(work[f.tenant] - work[g.tenant]), bound)
+              << f.tenant.value << " against " << g.tenant.value;
         }
       }
     };
@@ -171,7 +179,8 @@ TEST(Fairness, AnIdleTenantSavesNothingUp) {
     return loop(done);
   };
   // After five seconds alone, the other one comes with a second's worth of jobs.
-  for (int i = 0; i < 1000; ++i) simulation.add({TimePoint{5s}, TenantId{2}, 1, PriorityClass::interactive, 2, 1ms, {}});
+  for (int i = 0; i < 1000; ++i)
+    simulation.add({TimePoint{5s}, TenantId{2}, 1, PriorityClass::interactive, 2, 1ms, {}});
   simulation.run(TimePoint{10s});
   ASSERT_EQ(late.size(), 1000u);
   // They share from then on: the last ends after about two seconds, not after one.
@@ -183,7 +192,9 @@ TEST(Classes, RealtimeGoesFirstUpToItsShare) {
   settings.realtime_share = 0.3;
   ArbiterSimulation simulation({1, 4, 0}, settings, {{1, {1, 10}, 0ms}, {2, {1, 10}, 0ms}});
   // A greedy realtime tenant with a small weight: beyond its budget it competes by weight.
-  Loops loops({{TenantId{1}, 1, PriorityClass::realtime, {1}, 1ms, 1ms, 8}, {TenantId{2}, 9, PriorityClass::interactive, {2}, 1ms, 1ms, 8}}, 1);
+  Loops loops({{TenantId{1}, 1, PriorityClass::realtime, {1}, 1ms, 1ms, 8},
+               {TenantId{2}, 9, PriorityClass::interactive, {2}, 1ms, 1ms, 8}},
+              1);
   loops.start(simulation, TimePoint{30s});
   simulation.run(TimePoint{30s});
   auto charged = charged_by_tenant(loops.finished);
@@ -201,8 +212,11 @@ TEST(Classes, APoliteRealtimeJobNeverWaitsLongerThanARunningJob) {
   simulation.on_start = [&](const SimDone& start) {
     if (start.job.tenant == TenantId{1}) longest_wait = std::max(longest_wait, start.started - start.job.arrives);
   };
-  simulation.on_done = [&](const SimDone& done) { return done.job.tenant == TenantId{1} ? std::vector<SimJob>{} : loop(done); };
-  for (int i = 0; i < 100; ++i) simulation.add({TimePoint{Duration{i * 40'000}}, TenantId{1}, 1, PriorityClass::realtime, 1, 2ms, {}});
+  simulation.on_done = [&](const SimDone& done) {
+    return done.job.tenant == TenantId{1} ? std::vector<SimJob>{} : loop(done);
+  };
+  for (int i = 0; i < 100; ++i)
+    simulation.add({TimePoint{Duration{i * 40'000}}, TenantId{1}, 1, PriorityClass::realtime, 1, 2ms, {}});
   simulation.run(TimePoint{5s});
   EXPECT_LE(longest_wait, 5ms);
 }
@@ -211,7 +225,9 @@ TEST(Classes, BatchFillsWhatIsLeftAndIsNeverStarved) {
   FairQueueSettings settings;
   settings.batch_age = 500ms;
   ArbiterSimulation simulation({1, 4, 0}, settings, {{1, {1, 10}, 1ms}, {2, {1, 10}, 1ms}});
-  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1}, 2ms, 2ms, 8}, {TenantId{2}, 1, PriorityClass::batch, {2}, 2ms, 2ms, 8}}, 1);
+  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1}, 2ms, 2ms, 8},
+               {TenantId{2}, 1, PriorityClass::batch, {2}, 2ms, 2ms, 8}},
+              1);
   loops.start(simulation, TimePoint{10s});
   simulation.run(TimePoint{10s});
   std::vector<TimePoint> batch_starts;
@@ -226,9 +242,12 @@ TEST(Classes, BatchFillsWhatIsLeftAndIsNeverStarved) {
 
 TEST(Starvation, ABigProgramGetsInAmongManySmallOnes) {
   const Device device{3, 4, 0};
-  ArbiterSimulation simulation(device, {}, {{1, {1, 1}, 5ms}, {2, {1, 1}, 5ms}, {3, {1, 1}, 5ms}, {4, {1, 1}, 5ms}, {5, {4, 1}, 20ms}});
+  ArbiterSimulation simulation(
+      device, {}, {{1, {1, 1}, 5ms}, {2, {1, 1}, 5ms}, {3, {1, 1}, 5ms}, {4, {1, 1}, 5ms}, {5, {4, 1}, 20ms}});
   check_invariants(simulation, device, {});
-  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1, 2, 3, 4}, 1ms, 9ms, 16}, {TenantId{2}, 1, PriorityClass::interactive, {5}, 3ms, 3ms, 2}}, 1);
+  Loops loops({{TenantId{1}, 1, PriorityClass::interactive, {1, 2, 3, 4}, 1ms, 9ms, 16},
+               {TenantId{2}, 1, PriorityClass::interactive, {5}, 3ms, 3ms, 2}},
+              1);
   loops.start(simulation, TimePoint{20s});
   Duration longest_wait{0};
   simulation.on_start = [&](const SimDone& start) {
@@ -246,12 +265,14 @@ TEST(Properties, HoldUnderRandomLoad) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed * 7919);
     const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
-    const Device device{static_cast<std::uint32_t>(pick(1, 4)), static_cast<std::uint32_t>(pick(2, 6)), pick(0, 1) == 0 ? 0u : 1000u};
+    const Device device{static_cast<std::uint32_t>(pick(1, 4)), static_cast<std::uint32_t>(pick(2, 6)),
+                        pick(0, 1) == 0 ? 0u : 1000u};
     std::vector<SimProgram> programs;
     std::set<ProgramKey> pinned;
     const int program_count = pick(1, 12);
     for (int i = 1; i <= program_count; ++i) {
-      SimProgram program{static_cast<ProgramKey>(i), {static_cast<std::uint32_t>(pick(1, 2)), static_cast<std::uint64_t>(pick(0, 500))},
+      SimProgram program{static_cast<ProgramKey>(i),
+                         {static_cast<std::uint32_t>(pick(1, 2)), static_cast<std::uint64_t>(pick(0, 500))},
                          Duration{pick(0, 30000)}};
       program.pinned = i == 1 && pick(0, 2) == 0 && device.slots > 3;
       if (program.pinned) {
@@ -263,7 +284,8 @@ TEST(Properties, HoldUnderRandomLoad) {
     std::vector<Loop> tenants;
     const int tenant_count = pick(1, 8);
     for (int i = 1; i <= tenant_count; ++i) {
-      Loop loop{TenantId{static_cast<std::uint32_t>(i)}, std::array{0.1, 1.0, 2.0}[static_cast<std::size_t>(pick(0, 2))],
+      Loop loop{TenantId{static_cast<std::uint32_t>(i)},
+                std::array{0.1, 1.0, 2.0}[static_cast<std::size_t>(pick(0, 2))],
                 static_cast<PriorityClass>(pick(0, 2))};
       for (int p = pick(1, 4); p > 0; --p) loop.programs.push_back(static_cast<ProgramKey>(pick(1, program_count)));
       loop.shortest = Duration{pick(0, 500)};
@@ -285,7 +307,8 @@ TEST(Properties, HoldUnderRandomLoad) {
       longest_wait = std::max(longest_wait, done.started - done.job.arrives);
     }
     EXPECT_EQ(count.size(), tenants.size());
-    // The weights are up to 20 to 1 and a tenant has up to 10 jobs ahead of its newest; batch waits 2 s for each at worst.
+    // The weights are up to 20 to 1 and a tenant has up to 10 jobs ahead of its newest; batch waits 2 s for each at
+    // worst.
     EXPECT_LT(longest_wait, 25s);
     for (const auto& [key, entry] : simulation.residency.entries()) EXPECT_EQ(entry.running, 0u);
   }
@@ -294,7 +317,8 @@ TEST(Properties, HoldUnderRandomLoad) {
 TEST(Switches, AreSparedInsideTheSlackOnly) {
   // Two tenants, two programs, one slot: strict fairness would switch at each job.
   const std::vector<SimProgram> programs{{1, {1, 10}, 10ms}, {2, {1, 10}, 10ms}};
-  const std::vector<Loop> tenants{{TenantId{1}, 1, PriorityClass::interactive, {1}, 1ms, 1ms, 16}, {TenantId{2}, 1, PriorityClass::interactive, {2}, 1ms, 1ms, 16}};
+  const std::vector<Loop> tenants{{TenantId{1}, 1, PriorityClass::interactive, {1}, 1ms, 1ms, 16},
+                                  {TenantId{2}, 1, PriorityClass::interactive, {2}, 1ms, 1ms, 16}};
   FairQueueSettings strict;
   strict.slack_per_switch = 0;
   ArbiterSimulation without({1, 1, 0}, strict, programs), with({1, 1, 0}, {}, programs);
