@@ -23,7 +23,7 @@ struct rknpu_mapping;
 struct rknpu_bo {
 	struct drm_gem_shmem_object base;
 	bool cacheable;
-	struct mutex lock;
+	struct mutex lock;		/* all below */
 	struct list_head mappings;
 	struct list_head handles;
 	struct iosys_map map;

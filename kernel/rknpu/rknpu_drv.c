@@ -616,8 +616,8 @@ static void rknpu_remove(struct platform_device *pdev)
 	group_remove(node);
 	mutex_unlock(&groups_lock);
 }
-RKNPU_DEFINE_REMOVE(rknpu_remove)
 
+RKNPU_DEFINE_REMOVE(rknpu_remove)
 
 static struct platform_driver rknpu_driver = {
 	.probe = rknpu_probe,

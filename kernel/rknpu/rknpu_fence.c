@@ -8,7 +8,7 @@
 
 struct rknpu_fence {
 	struct dma_fence base;
-	spinlock_t lock;
+	spinlock_t lock;	/* of @base */
 };
 
 static const char *fence_driver_name(struct dma_fence *fence)

@@ -49,7 +49,7 @@ struct rknpu_file {
 	char comm[TASK_COMM_LEN];
 	struct rknpu_uid *uid;
 
-	struct mutex lock;
+	struct mutex lock;		/* down to @powered */
 	struct rknpu_space *spaces[RKNPU_MAX_DOMAINS];
 	unsigned int domain;
 	struct list_head imports;

@@ -84,7 +84,7 @@ struct rknpu_job {
 
 	struct rknpu_job_dep *deps;
 	unsigned int nr_deps;
-	struct mutex deps_lock;
+	struct mutex deps_lock;		/* adding and removing callbacks */
 	atomic_t deps_left;		/* and one while they are being added */
 	atomic_t deps_error;
 

@@ -62,7 +62,7 @@ extern const struct rknpu_mmu_ops rknpu_mmu_iommu_ops;
 struct rknpu_mmu_unit {
 	struct rknpu_device *rdev;
 	unsigned int index;
-	struct mutex lock;
+	struct mutex lock;		/* @live, @powered, the banks' registers */
 	struct rknpu_space *live;
 	bool stale;
 	bool powered;

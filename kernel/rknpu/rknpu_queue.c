@@ -34,10 +34,12 @@ static bool unit_fits(const struct rknpu_queue_core *core, const void *space)
 /* Warm ones first (no switch), then those that didn't fail lately, then the least used. */
 static bool better(const struct rknpu_queue_core *a, const struct rknpu_queue_core *b, const void *space)
 {
+	bool a_warm = a->live == space, b_warm = b->live == space;
+
 	if (a->suspect != b->suspect)
 		return a->suspect < b->suspect;
-	if ((a->live == space) != (b->live == space))
-		return a->live == space;
+	if (a_warm != b_warm)
+		return a_warm;
 	return a->busy_ns < b->busy_ns;
 }
 

@@ -44,7 +44,7 @@ static void note_next(u64 *next, u64 at)
 
 static void say_dead(struct rknpu_device *rdev)
 {
-	char *env[] = { "RKNPU=DEAD", NULL };
+	char *env[2] = { "RKNPU=DEAD", NULL };
 
 	dev_err(rknpu_dma_dev(rdev), "no core works any more: the device is dead until it is reset (debugfs) or bound again\n");
 	kobject_uevent_env(&rknpu_dma_dev(rdev)->kobj, KOBJ_CHANGE, env);

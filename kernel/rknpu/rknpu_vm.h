@@ -32,7 +32,7 @@ struct rknpu_space {
 	u64 file_id;
 	pid_t pid;
 
-	struct mutex lock;
+	struct mutex lock;		/* the window and the tables */
 	struct rknpu_window window;
 	bool stuck;
 

@@ -188,6 +188,7 @@ static struct kunit_suite check_suite = {
 	.name = "rknpu_check",
 	.test_cases = check_cases,
 };
+
 kunit_test_suite(check_suite);
 
 MODULE_DESCRIPTION("KUnit tests of npud_rknpu's bounds checks");

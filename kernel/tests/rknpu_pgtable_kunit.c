@@ -126,6 +126,7 @@ static struct kunit_suite pgtable_suite = {
 	.exit = pgtable_test_exit,
 	.test_cases = pgtable_cases,
 };
+
 kunit_test_suite(pgtable_suite);
 
 MODULE_DESCRIPTION("KUnit tests of npud_rknpu's page tables");

@@ -192,6 +192,7 @@ static struct kunit_suite queue_suite = {
 	.init = queue_test_init,
 	.test_cases = queue_cases,
 };
+
 kunit_test_suite(queue_suite);
 
 MODULE_DESCRIPTION("KUnit tests of npud_rknpu's run queue");

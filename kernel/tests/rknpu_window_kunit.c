@@ -120,6 +120,7 @@ static struct kunit_suite window_suite = {
 	.exit = window_test_exit,
 	.test_cases = window_cases,
 };
+
 kunit_test_suite(window_suite);
 
 MODULE_DESCRIPTION("KUnit tests of npud_rknpu's device addresses");

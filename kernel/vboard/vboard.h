@@ -22,7 +22,7 @@ struct platform_device;
 struct vboard {
 	struct pci_dev *pdev;
 	void __iomem *control;
-	spinlock_t lock;
+	spinlock_t lock;	/* see above */
 	struct dentry *debugfs;
 
 	struct rknpu_platform_data pdata;

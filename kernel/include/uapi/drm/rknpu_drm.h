@@ -248,10 +248,10 @@ struct rknpu_action {
 /* --- npud's own --------------------------------------------------------------------------------------------------------------- */
 
 /* rknpu_npud_limit.flags: which fields count */
-#define RKNPU_NPUD_LIMIT_CORES		(1 << 0)
-#define RKNPU_NPUD_LIMIT_BYTES		(1 << 1)
-#define RKNPU_NPUD_LIMIT_PRIORITY	(1 << 2)
-#define RKNPU_NPUD_LIMIT_JOBS		(1 << 3)
+#define RKNPU_NPUD_LIMIT_CORES		0x1
+#define RKNPU_NPUD_LIMIT_BYTES		0x2
+#define RKNPU_NPUD_LIMIT_PRIORITY	0x4
+#define RKNPU_NPUD_LIMIT_JOBS		0x8
 #define RKNPU_NPUD_LIMIT_MASK		0xf
 
 /**
@@ -293,10 +293,10 @@ struct rknpu_npud_revoke {
 #define RKNPU_NPUD_MMU_BANK		0	/* the driver owns the MMU's banks */
 #define RKNPU_NPUD_MMU_IOMMU		1	/* the kernel's IOMMU driver does */
 
-#define RKNPU_NPUD_DEVICE_DEAD		(1 << 0)	/* recovery failed; every submit gives -ENODEV */
+#define RKNPU_NPUD_DEVICE_DEAD		0x1	/* recovery failed; every submit gives -ENODEV */
 
-#define RKNPU_NPUD_FAULT_WRITE		(1 << 0)	/* else a read */
-#define RKNPU_NPUD_FAULT_VALID		(1 << 1)	/* there has been a fault */
+#define RKNPU_NPUD_FAULT_WRITE		0x1	/* else a read */
+#define RKNPU_NPUD_FAULT_VALID		0x2	/* there has been a fault */
 
 struct rknpu_npud_file_info {
 	__u64 bytes;		/* of buffers with a handle in this file */
