@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <grpcpp/support/server_callback.h>
+#include <grpcpp/server_context.h>
 
 #include "core/clock.h"
 

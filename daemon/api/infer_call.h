@@ -3,6 +3,7 @@
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>

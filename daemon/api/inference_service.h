@@ -7,11 +7,30 @@
 
 namespace npud::api {
 
+// The generated layers, one a method: bytes for the two that carry tensors, messages for the rest. (The generated CallbackService has
+// messages for all, and its stream can't be overridden by one of bytes.)
+namespace layers {
+using Generated = inference::GRPCInferenceService;
+using SystemSharedMemoryUnregister = Generated::WithCallbackMethod_SystemSharedMemoryUnregister<Generated::Service>;
+using SystemSharedMemoryRegister = Generated::WithCallbackMethod_SystemSharedMemoryRegister<SystemSharedMemoryUnregister>;
+using SystemSharedMemoryStatus = Generated::WithCallbackMethod_SystemSharedMemoryStatus<SystemSharedMemoryRegister>;
+using RepositoryModelUnload = Generated::WithCallbackMethod_RepositoryModelUnload<SystemSharedMemoryStatus>;
+using RepositoryModelLoad = Generated::WithCallbackMethod_RepositoryModelLoad<RepositoryModelUnload>;
+using RepositoryIndex = Generated::WithCallbackMethod_RepositoryIndex<RepositoryModelLoad>;
+using ModelStatistics = Generated::WithCallbackMethod_ModelStatistics<RepositoryIndex>;
+using ModelConfig = Generated::WithCallbackMethod_ModelConfig<ModelStatistics>;
+using ModelMetadata = Generated::WithCallbackMethod_ModelMetadata<ModelConfig>;
+using ServerMetadata = Generated::WithCallbackMethod_ServerMetadata<ModelMetadata>;
+using ModelReady = Generated::WithCallbackMethod_ModelReady<ServerMetadata>;
+using ServerReady = Generated::WithCallbackMethod_ServerReady<ModelReady>;
+using ServerLive = Generated::WithCallbackMethod_ServerLive<ServerReady>;
+using ModelStreamInfer = Generated::WithRawCallbackMethod_ModelStreamInfer<ServerLive>;
+using ModelInfer = Generated::WithRawCallbackMethod_ModelInfer<ModelStreamInfer>;
+}  // namespace layers
+
 // inference.GRPCInferenceService for the callers that one resolver tells apart. ModelInfer and ModelStreamInfer take and give bytes:
-// parsing goes into an arena, answers are sent from where the model left them. The rest is the generated callback API.
-class InferenceService final
-    : public inference::GRPCInferenceService::WithRawCallbackMethod_ModelInfer<
-          inference::GRPCInferenceService::WithRawCallbackMethod_ModelStreamInfer<inference::GRPCInferenceService::CallbackService>> {
+// parsing goes into an arena, answers are sent from where the model left them.
+class InferenceService final : public layers::ModelInfer {
  public:
   InferenceService(Backend& backend, CallerResolver& callers) : backend_(backend), callers_(callers) {}
 

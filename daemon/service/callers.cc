@@ -86,7 +86,7 @@ Result<std::shared_ptr<const api::Caller>> UidResolver::resolve(const grpc::Call
 
 Result<std::shared_ptr<const api::Caller>> CertificateResolver::resolve(const grpc::CallbackServerContext& context) {
   const auto auth = context.auth_context();
-  for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, "x509_dns"}) {
+  for (const char* property : {GRPC_X509_CN_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME}) {
     if (const auto values = auth->FindPropertyValues(property); auth->IsPeerAuthenticated() && !values.empty()) {
       return callers_.for_certificate(std::string(values.front().data(), values.front().size()));
     }

@@ -144,7 +144,7 @@ Result<std::unique_ptr<Metrics>> Metrics::start(const std::string& address, cons
   std::unique_ptr<Metrics> metrics(new Metrics);
   metrics->collector_ = std::make_shared<Collector>(backend, std::move(connections));
   try {
-    metrics->exposer_ = std::make_unique<prometheus::Exposer>(address, 1);
+    metrics->exposer_ = std::make_unique<prometheus::Exposer>(address, 2);
     metrics->exposer_->RegisterCollectable(metrics->collector_);
   } catch (const std::exception& error) {
     return fail(ErrorCode::unavailable, std::format("metrics.address: can't serve on {}: {}", address, error.what()));
