@@ -425,7 +425,7 @@ std::vector<IndexEntry> Repository::index(bool ready_only) const {
                                  : !version.leaving.expired() ? ModelState::unloading
                                                               : ModelState::unavailable;
         if (ready_only && state != ModelState::ready) continue;
-        entries[name].push_back({name, number, state, version.reason.empty() ? model->reason : version.reason});
+        entries[name].push_back({name, number, state, model->reason.empty() ? version.reason : model->reason});
       }
       if (model->versions.empty() && !model->reason.empty() && !ready_only) {
         entries[name].push_back({name, std::nullopt, ModelState::unavailable, model->reason});

@@ -35,8 +35,11 @@ TEST(OnnxFile, RefusesEveryTruncation) {
   for (std::size_t size = 0; size < whole.size(); ++size) {
     auto info = inspect_onnx(std::as_bytes(std::span(whole).first(size)));
     // Cut between two fields, what is left may be a smaller model; it must then still be one with a graph.
-    if (info) EXPECT_FALSE(info->outputs.empty()) << size;
-    if (!info) EXPECT_EQ(info.error().code, ErrorCode::data_loss) << size << ": " << info.error().message;
+    if (info) {
+      EXPECT_FALSE(info->outputs.empty()) << size;
+    } else {
+      EXPECT_EQ(info.error().code, ErrorCode::data_loss) << size << ": " << info.error().message;
+    }
   }
   EXPECT_THAT(why(inspect_onnx({})), HasSubstr("no ONNX graph"));
 }

@@ -108,7 +108,9 @@ TEST(HostResidency, APinnedModelStays) {
     others.push_back(std::move(*loaded));
   }
   for (const auto& program : engine.arbiter.snapshot().programs) {
-    if (program.name == "pinned:1") EXPECT_EQ(program.state, ResidencyState::resident);
+    if (program.name == "pinned:1") {
+      EXPECT_EQ(program.state, ResidencyState::resident);
+    }
   }
 }
 

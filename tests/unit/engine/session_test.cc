@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
+
+#include "engine/onnx_file.h"
 #include "engine_fixture.h"
 
 namespace npud {

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "engine/session.h"
 #include "engine_fixture.h"
 
 namespace npud {
