@@ -2,6 +2,7 @@
 // The frames of unary calls: who is calling, may it, and where the work runs.
 #pragma once
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>

@@ -3,6 +3,7 @@
 
 #include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/auth_context.h>
+#include <grpcpp/server_context.h>
 #include <unistd.h>
 
 #include <format>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/metrics.h"
 
+#include <prometheus/metric_family.h>
+
 #include <exception>
 #include <format>
 #include <map>
