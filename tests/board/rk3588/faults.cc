@@ -76,9 +76,4 @@ std::optional<uint32_t> Faults::strike(vboard_fault kind, uint32_t core,
   return std::nullopt;
 }
 
-bool Faults::waits(vboard_fault kind, uint32_t core) const {
-  std::lock_guard lock(mutex_);
-  return std::ranges::any_of(armed_, [&](const Fault& fault) { return matches(fault, kind, core); });
-}
-
 }  // namespace npud::rk3588

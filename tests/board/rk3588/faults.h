@@ -38,8 +38,6 @@ class Faults {
   // argument.
   std::optional<uint32_t> strike(vboard_fault kind, uint32_t core,
                                  const std::function<bool(uint32_t arg)>& applies = {});
-  // The same without taking it.
-  bool waits(vboard_fault kind, uint32_t core) const;
 
  private:
   mutable std::mutex mutex_;

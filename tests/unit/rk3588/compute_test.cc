@@ -168,6 +168,34 @@ TEST(Convolution, RandomDepthwise) {
   }
 }
 
+TEST(Convolution, OfAWindowInAWiderImage) {
+  Random random(26);
+  TestBoard board;
+  const TaskSpec whole{.width = 10,
+                       .height = 8,
+                       .channels = 32,
+                       .kernels = 32,
+                       .kernel_width = 3,
+                       .kernel_height = 3,
+                       .out_width = 8,
+                       .out_height = 6};
+  Problem p = make_problem(board, whole, random);
+  // Columns 3 to 6 of it: the strides are those of the image.
+  TaskSpec window = p.spec;
+  window.width = 4;
+  window.out_width = 2;
+  window.features += 3 * 16;
+  std::vector<uint64_t> words = task_words(window);
+  patch(words, 0x107c, 10 * 4);
+  patch(words, 0x1080, 10 * 8 - 10 * 4);
+  board.run(board.chain_words({words}, window.enable()));
+  ASSERT_TRUE(board.completed()) << testing::PrintToString(board.log);
+  const std::vector<double> sums = reference_sums(p), results = read_results(board, window);
+  for (uint32_t row = 0; row < 32 * 6; ++row) {
+    for (uint32_t w = 0; w < 2; ++w) ASSERT_EQ(results[row * 2 + w], sums[row * 8 + 3 + w]) << row;
+  }
+}
+
 TEST(Requantise, RoundsHalfToEvenThenAddsTheOffsetThenSaturates) {
   Random random(9);
   for (int i = 0; i < 12; ++i) {
