@@ -18,7 +18,7 @@ static inline unsigned int vboard_ktap_run(const struct vboard_test *tests, unsi
 {
 	unsigned int i, failed = 0;
 
-	pr_info("TAP version 13\n");
+	pr_info("KTAP version 1\n");
 	pr_info("1..%u\n", count);
 	for (i = 0; i < count; i++) {
 		const int ret = tests[i].run(context);
