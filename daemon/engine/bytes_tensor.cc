@@ -17,25 +17,27 @@ std::uint32_t load_length(const std::byte* at) {
 
 Result<std::vector<std::string_view>> decode_bytes_tensor(std::span<const std::byte> raw, std::uint64_t count) {
   if (count > raw.size() / 4) {
-    return fail(ErrorCode::invalid_argument,
-                std::format("{} strings need at least {} bytes of lengths, there are {}", count, count * 4, raw.size()));
+    return fail(ErrorCode::invalid_argument, std::format("{} strings need at least {} bytes of lengths, there are {}",
+                                                         count, count * 4, raw.size()));
   }
   std::vector<std::string_view> elements;
   elements.reserve(count);
   std::size_t at = 0;
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (raw.size() - at < 4) return fail(ErrorCode::invalid_argument, std::format("string {} of {} has no length", i, count));
+    if (raw.size() - at < 4)
+      return fail(ErrorCode::invalid_argument, std::format("string {} of {} has no length", i, count));
     const std::uint32_t length = load_length(raw.data() + at);
     at += 4;
     if (raw.size() - at < length) {
-      return fail(ErrorCode::invalid_argument,
-                  std::format("string {} of {} has a length of {} bytes, {} are left", i, count, length, raw.size() - at));
+      return fail(ErrorCode::invalid_argument, std::format("string {} of {} has a length of {} bytes, {} are left", i,
+                                                           count, length, raw.size() - at));
     }
     elements.emplace_back(reinterpret_cast<const char*>(raw.data() + at), length);
     at += length;
   }
   if (at != raw.size()) {
-    return fail(ErrorCode::invalid_argument, std::format("{} bytes follow the last of {} strings", raw.size() - at, count));
+    return fail(ErrorCode::invalid_argument,
+                std::format("{} bytes follow the last of {} strings", raw.size() - at, count));
   }
   return elements;
 }

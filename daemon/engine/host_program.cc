@@ -5,8 +5,8 @@
 
 namespace npud {
 
-HostProgram::HostProgram(std::string name, std::shared_ptr<const ModelSource> source, SessionSettings settings, bool pinned,
-                         std::uint64_t weight_bytes, Runtime& runtime, HostDevice& device, Clock& clock)
+HostProgram::HostProgram(std::string name, std::shared_ptr<const ModelSource> source, SessionSettings settings,
+                         bool pinned, std::uint64_t weight_bytes, Runtime& runtime, HostDevice& device, Clock& clock)
     : name_(std::move(name)),
       source_(std::move(source)),
       settings_(settings),
@@ -22,7 +22,8 @@ Footprint HostProgram::footprint() const {
 
 Result<> HostProgram::make_resident() {
   const TimePoint begin = clock_.now();
-  if (auto ok = source_->check_unchanged(); !ok) return fail(ok.error().code, std::format("model '{}': {}", name_, ok.error().message));
+  if (auto ok = source_->check_unchanged(); !ok)
+    return fail(ok.error().code, std::format("model '{}': {}", name_, ok.error().message));
   auto session = Session::create(runtime_, device_, source_->model_file(), settings_, nullptr);
   if (!session) {
     Error error = session.error();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns one version of a model, as it lies in a directory, into something that runs. The repository sees only this interface; the one
-// for ONNX files is engine/onnx_loader.h.
+// Turns one version of a model, as it lies in a directory, into something that runs. The repository sees only this
+// interface; the one for ONNX files is engine/onnx_loader.h.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LoadRequest {
 
 struct LoadedModel {
   std::shared_ptr<Servable> servable;
-  inference::ModelConfig config;            // completed from the model's file: what ModelConfig answers
+  inference::ModelConfig config;  // completed from the model's file: what ModelConfig answers
 };
 
 // Thread-safe.
@@ -32,9 +32,10 @@ class Loader {
  public:
   virtual ~Loader() = default;
 
-  // Inspects the file, completes the configuration from it and checks one against the other, makes the program resident once (waiting for
-  // its turn on the device), runs the warm-ups. On failure nothing is left behind. Errors name the model and what to change:
-  // invalid_argument (configuration), not_found (no file), data_loss (corrupt file), unimplemented, resource_exhausted.
+  // Inspects the file, completes the configuration from it and checks one against the other, makes the program resident
+  // once (waiting for its turn on the device), runs the warm-ups. On failure nothing is left behind. Errors name the
+  // model and what to change: invalid_argument (configuration), not_found (no file), data_loss (corrupt file),
+  // unimplemented, resource_exhausted.
   virtual Result<LoadedModel> load(const LoadRequest& request) = 0;
 };
 

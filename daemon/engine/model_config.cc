@@ -26,9 +26,10 @@ Result<std::vector<std::int64_t>> dims_from_file(const OnnxTensor& tensor, bool 
   std::vector<std::int64_t> dims = *tensor.shape;
   if (batched) {
     if (dims.empty() || dims[0] != -1) {
-      return refuse(std::format("max_batch_size is set, but the first dimension of {} '{}' {} is not variable in the file; set "
-                                "max_batch_size: 0 or export the model with a variable batch dimension",
-                                what, tensor.name, shape_text(dims)));
+      return refuse(
+          std::format("max_batch_size is set, but the first dimension of {} '{}' {} is not variable in the file; set "
+                      "max_batch_size: 0 or export the model with a variable batch dimension",
+                      what, tensor.name, shape_text(dims)));
     }
     dims.erase(dims.begin());
   }
@@ -38,18 +39,21 @@ Result<std::vector<std::int64_t>> dims_from_file(const OnnxTensor& tensor, bool 
 // One entry of input[] or output[] against the file's tensor; fills in what is missing.
 template <class Entry>
 Result<TensorInfo> reconcile(Entry& entry, const OnnxTensor& tensor, bool batched, const char* what) {
-  if (entry.has_reshape()) return not_yet(std::format("{} '{}' has a reshape, which isn't supported yet", what, tensor.name));
-  if (entry.is_shape_tensor()) return not_yet(std::format("{} '{}' is a shape tensor, which ONNX models haven't", what, tensor.name));
+  if (entry.has_reshape())
+    return not_yet(std::format("{} '{}' has a reshape, which isn't supported yet", what, tensor.name));
+  if (entry.is_shape_tensor())
+    return not_yet(std::format("{} '{}' is a shape tensor, which ONNX models haven't", what, tensor.name));
   if (entry.data_type() == inference::TYPE_INVALID) {
     entry.set_data_type(config_from_data_type(tensor.type));
   } else if (data_type_from_config(entry.data_type()) != tensor.type) {
-    return refuse(std::format("{} '{}' is {} in config.pbtxt and {} in the file; write data_type: {}", what, tensor.name,
-                              inference::DataType_Name(entry.data_type()), data_type_name(tensor.type),
+    return refuse(std::format("{} '{}' is {} in config.pbtxt and {} in the file; write data_type: {}", what,
+                              tensor.name, inference::DataType_Name(entry.data_type()), data_type_name(tensor.type),
                               inference::DataType_Name(config_from_data_type(tensor.type))));
   }
   std::vector<std::int64_t> declared(entry.dims().begin(), entry.dims().end());
   for (std::int64_t dim : declared) {
-    if (dim < -1 || dim == 0) return refuse(std::format("{} '{}' has a dimension of {}; write -1 for any size", what, tensor.name, dim));
+    if (dim < -1 || dim == 0)
+      return refuse(std::format("{} '{}' has a dimension of {}; write -1 for any size", what, tensor.name, dim));
   }
   if (auto elements = element_count([&] {
         auto fixed = declared;
@@ -57,7 +61,8 @@ Result<TensorInfo> reconcile(Entry& entry, const OnnxTensor& tensor, bool batche
         return fixed;
       }());
       !elements) {
-    return refuse(std::format("{} '{}' has dims {}: {}", what, tensor.name, shape_text(declared), elements.error().message));
+    return refuse(
+        std::format("{} '{}' has dims {}: {}", what, tensor.name, shape_text(declared), elements.error().message));
   }
   if (tensor.shape) {
     auto in_file = dims_from_file(tensor, batched, what);
@@ -70,12 +75,14 @@ Result<TensorInfo> reconcile(Entry& entry, const OnnxTensor& tensor, bool batche
         fits = declared[i] == (*in_file)[i] || (*in_file)[i] == -1;
       }
       if (!fits) {
-        return refuse(std::format("{} '{}' has dims {} in config.pbtxt, but {} in the file{}", what, tensor.name, shape_text(declared),
-                                  shape_text(*in_file), batched ? " (without the batch dimension)" : ""));
+        return refuse(std::format("{} '{}' has dims {} in config.pbtxt, but {} in the file{}", what, tensor.name,
+                                  shape_text(declared), shape_text(*in_file),
+                                  batched ? " (without the batch dimension)" : ""));
       }
     }
   } else if (declared.empty() && std::string_view(what) == "input") {
-    return refuse(std::format("the file doesn't say what shape input '{}' has; write its dims in config.pbtxt", tensor.name));
+    return refuse(
+        std::format("the file doesn't say what shape input '{}' has; write its dims in config.pbtxt", tensor.name));
   } else if (declared.empty()) {
     declared = {-1};
   }
@@ -84,8 +91,8 @@ Result<TensorInfo> reconcile(Entry& entry, const OnnxTensor& tensor, bool batche
 }
 
 template <class Entries>
-Result<std::vector<TensorInfo>> reconcile_all(Entries& entries, const std::vector<OnnxTensor>& tensors, bool batched, bool all_needed,
-                                              const char* what) {
+Result<std::vector<TensorInfo>> reconcile_all(Entries& entries, const std::vector<OnnxTensor>& tensors, bool batched,
+                                              bool all_needed, const char* what) {
   if (entries.empty()) {
     for (const auto& tensor : tensors) entries.Add()->set_name(tensor.name);
   }
@@ -94,16 +101,20 @@ Result<std::vector<TensorInfo>> reconcile_all(Entries& entries, const std::vecto
   for (auto& entry : entries) {
     auto tensor = std::ranges::find(tensors, entry.name(), &OnnxTensor::name);
     if (tensor == tensors.end()) {
-      return refuse(std::format("config.pbtxt has {} '{}', but the file has {}", what, entry.name(), names_of(tensors)));
+      return refuse(
+          std::format("config.pbtxt has {} '{}', but the file has {}", what, entry.name(), names_of(tensors)));
     }
-    if (!seen.insert(entry.name()).second) return refuse(std::format("config.pbtxt has {} '{}' twice", what, entry.name()));
+    if (!seen.insert(entry.name()).second)
+      return refuse(std::format("config.pbtxt has {} '{}' twice", what, entry.name()));
     auto info = reconcile(entry, *tensor, batched, what);
     if (!info) return std::unexpected(info.error());
     if constexpr (requires { entry.optional(); }) {
       if (entry.optional() && !tensor->has_default) {
-        return refuse(std::format("input '{}' is optional in config.pbtxt, but the file has no default for it", entry.name()));
+        return refuse(
+            std::format("input '{}' is optional in config.pbtxt, but the file has no default for it", entry.name()));
       }
-      if (entry.allow_ragged_batch()) return not_yet(std::format("input '{}' allows ragged batches, which isn't supported yet", entry.name()));
+      if (entry.allow_ragged_batch())
+        return not_yet(std::format("input '{}' allows ragged batches, which isn't supported yet", entry.name()));
       if (tensor->has_default) entry.set_optional(true);
       info->optional = tensor->has_default;
     }
@@ -122,7 +133,8 @@ Result<> check_kind(inference::ModelConfig& config) {
   if (config.has_sequence_batching()) return not_yet("sequence_batching isn't supported yet");
   if (config.model_transaction_policy().decoupled()) return not_yet("decoupled models aren't supported");
   if (config.response_cache().enable()) return not_yet("response_cache isn't supported");
-  if (!config.cc_model_filenames().empty()) return not_yet("cc_model_filenames chooses files by GPU, which npud doesn't serve");
+  if (!config.cc_model_filenames().empty())
+    return not_yet("cc_model_filenames chooses files by GPU, which npud doesn't serve");
   const std::string& platform = config.platform();
   const std::string& backend = config.backend();
   if (!platform.empty() && platform != "onnxruntime_onnx") {
@@ -138,7 +150,8 @@ Result<> check_kind(inference::ModelConfig& config) {
     return not_yet("optimization.execution_accelerators isn't supported; npud.device says where the model runs");
   }
   if (config.max_batch_size() < 0 || config.max_batch_size() > max_max_batch_size) {
-    return refuse(std::format("max_batch_size is {}, it can be 0 (no batching) to {}", config.max_batch_size(), max_max_batch_size));
+    return refuse(std::format("max_batch_size is {}, it can be 0 (no batching) to {}", config.max_batch_size(),
+                              max_max_batch_size));
   }
   return {};
 }
@@ -147,13 +160,17 @@ Result<std::uint32_t> instances(inference::ModelConfig& config) {
   std::uint64_t count = 0;
   for (const auto& group : config.instance_group()) {
     if (group.kind() == inference::ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0) {
-      return refuse(std::format("instance_group '{}' wants a GPU and npud has none; write kind: KIND_AUTO or KIND_CPU", group.name()));
+      return refuse(std::format("instance_group '{}' wants a GPU and npud has none; write kind: KIND_AUTO or KIND_CPU",
+                                group.name()));
     }
     if (group.count() < 0 || group.count() > 1024) {
-      return refuse(std::format("instance_group '{}' has a count of {}, it can be 1 to 1024", group.name(), group.count()));
+      return refuse(
+          std::format("instance_group '{}' has a count of {}, it can be 1 to 1024", group.name(), group.count()));
     }
-    if (group.has_rate_limiter()) return not_yet("instance_group.rate_limiter isn't supported; the device's arbiter decides who runs");
-    if (group.passive() || group.profile_size() > 0) return not_yet("instance_group.passive and .profile aren't supported");
+    if (group.has_rate_limiter())
+      return not_yet("instance_group.rate_limiter isn't supported; the device's arbiter decides who runs");
+    if (group.passive() || group.profile_size() > 0)
+      return not_yet("instance_group.passive and .profile aren't supported");
     count += std::max(1, group.count());
   }
   if (count > 1024) return refuse(std::format("instance_group adds up to {} instances, more than 1024", count));
@@ -175,13 +192,16 @@ Result<QueueSettings> queue_settings(inference::ModelConfig& config, const Queue
   const auto& batching = config.dynamic_batching();
   constexpr std::uint64_t max_delay_us = 60'000'000;
   if (batching.max_queue_delay_microseconds() > max_delay_us) {
-    return refuse(std::format("dynamic_batching.max_queue_delay_microseconds is {}, more than a minute", batching.max_queue_delay_microseconds()));
+    return refuse(std::format("dynamic_batching.max_queue_delay_microseconds is {}, more than a minute",
+                              batching.max_queue_delay_microseconds()));
   }
   if (batching.preserve_ordering() && queue.instances > 1) {
     return not_yet("dynamic_batching.preserve_ordering isn't supported with more than one instance");
   }
-  if (batching.priority_queue_policy_size() > 0) return not_yet("dynamic_batching.priority_queue_policy isn't supported yet");
-  if (batching.priority_levels() > 1000) return refuse(std::format("dynamic_batching.priority_levels is {}, more than 1000", batching.priority_levels()));
+  if (batching.priority_queue_policy_size() > 0)
+    return not_yet("dynamic_batching.priority_queue_policy isn't supported yet");
+  if (batching.priority_levels() > 1000)
+    return refuse(std::format("dynamic_batching.priority_levels is {}, more than 1000", batching.priority_levels()));
   if (batching.default_priority_level() > batching.priority_levels() ||
       (batching.priority_levels() > 0 && batching.default_priority_level() == 0)) {
     return refuse(std::format("dynamic_batching.default_priority_level is {}, it can be 1 to priority_levels ({})",
@@ -189,7 +209,8 @@ Result<QueueSettings> queue_settings(inference::ModelConfig& config, const Queue
   }
   for (std::int32_t size : batching.preferred_batch_size()) {
     if (size < 1 || size > config.max_batch_size()) {
-      return refuse(std::format("dynamic_batching.preferred_batch_size {} is not between 1 and max_batch_size ({})", size, config.max_batch_size()));
+      return refuse(std::format("dynamic_batching.preferred_batch_size {} is not between 1 and max_batch_size ({})",
+                                size, config.max_batch_size()));
     }
     queue.preferred_batch_sizes.push_back(size);
   }
@@ -198,8 +219,10 @@ Result<QueueSettings> queue_settings(inference::ModelConfig& config, const Queue
   queue.default_priority = batching.default_priority_level();
   if (batching.has_default_queue_policy()) {
     const auto& policy = batching.default_queue_policy();
-    if (policy.timeout_action() == inference::ModelQueuePolicy::DELAY) return not_yet("timeout_action: DELAY isn't supported");
-    if (policy.default_timeout_microseconds() > (1ull << 50)) return refuse("default_timeout_microseconds is more than 35 years");
+    if (policy.timeout_action() == inference::ModelQueuePolicy::DELAY)
+      return not_yet("timeout_action: DELAY isn't supported");
+    if (policy.default_timeout_microseconds() > (1ull << 50))
+      return refuse("default_timeout_microseconds is more than 35 years");
     if (policy.default_timeout_microseconds() > 0) {
       queue.default_timeout = Duration{static_cast<std::int64_t>(policy.default_timeout_microseconds())};
     }
@@ -215,15 +238,20 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
     if (!key.starts_with("npud.")) continue;
     if (key == "npud.device" || key == "npud.place") {
       if (value != device) {
-        return refuse(std::format("parameter {} is \"{}\": there is no such device for this model here; there is \"{}\"", key, value, device));
+        return refuse(
+            std::format("parameter {} is \"{}\": there is no such device for this model here; there is \"{}\"", key,
+                        value, device));
       }
     } else if (key == "npud.precision") {
       if (value != "model") {
-        return refuse(std::format("parameter npud.precision is \"{}\": device \"{}\" computes as the file says; write \"model\" or leave it out",
-                                  value, device));
+        return refuse(
+            std::format("parameter npud.precision is \"{}\": device \"{}\" computes as the file says; write \"model\" "
+                        "or leave it out",
+                        value, device));
       }
     } else if (key == "npud.pinned") {
-      if (value != "true" && value != "false") return refuse(std::format("parameter npud.pinned is \"{}\"; write \"true\" or \"false\"", value));
+      if (value != "true" && value != "false")
+        return refuse(std::format("parameter npud.pinned is \"{}\"; write \"true\" or \"false\"", value));
       plan.pinned = value == "true";
     } else if (key == "npud.class") {
       if (value == "realtime") {
@@ -233,10 +261,12 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
       } else if (value == "batch") {
         plan.best_class = PriorityClass::batch;
       } else {
-        return refuse(std::format("parameter npud.class is \"{}\"; write \"realtime\", \"interactive\" or \"batch\"", value));
+        return refuse(
+            std::format("parameter npud.class is \"{}\"; write \"realtime\", \"interactive\" or \"batch\"", value));
       }
     } else {
-      return refuse(std::format("parameter {} is unknown; there are npud.device, npud.place, npud.precision, npud.pinned, npud.class", key));
+      return refuse(std::format(
+          "parameter {} is unknown; there are npud.device, npud.place, npud.precision, npud.pinned, npud.class", key));
     }
   }
   return {};
@@ -244,7 +274,8 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
 
 }  // namespace
 
-Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults, const std::string& device) {
+Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults,
+                             const std::string& device) {
   ModelPlan plan;
   if (auto ok = check_kind(config); !ok) return std::unexpected(ok.error());
   if (config.default_model_filename().empty()) config.set_default_model_filename("model.onnx");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.pbtxt against the model's file: completes what the configuration leaves open, refuses what doesn't go together, and says
-// what it all means for core. Nothing here falls back: what can't be done as written is an error.
+// config.pbtxt against the model's file: completes what the configuration leaves open, refuses what doesn't go
+// together, and says what it all means for core. Nothing here falls back: what can't be done as written is an error.
 #pragma once
 
 #include <string>
@@ -28,6 +28,7 @@ struct ModelPlan {
 //   npud.pinned     "true": never leaves its device
 //   npud.class      "realtime", "interactive", "batch": the best class its jobs run in
 // Other keys that begin with "npud." are errors; those of other systems are kept and ignored.
-Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults, const std::string& device);
+Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults,
+                             const std::string& device);
 
 }  // namespace npud

@@ -25,14 +25,19 @@ struct Descriptor {
 };
 
 Error system_error(const std::filesystem::path& path, const char* what) {
-  return {ErrorCode::failed_precondition, std::format("{} can't be {}: {}", path.string(), what, std::strerror(errno)), {}, {}, {}};
+  return {ErrorCode::failed_precondition,
+          std::format("{} can't be {}: {}", path.string(), what, std::strerror(errno)),
+          {},
+          {},
+          {}};
 }
 
-// Everything from the start of `from` to the end of `to`: by reference if both lie on one file system that can, else through the kernel.
+// Everything from the start of `from` to the end of `to`: by reference if both lie on one file system that can, else
+// through the kernel.
 Result<> copy_whole(const std::filesystem::path& from, const std::filesystem::path& to) {
   Descriptor source{::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (source.fd < 0) return std::unexpected(system_error(from, "opened"));
-  struct stat status {};
+  struct stat status{};
   if (::fstat(source.fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     return fail(ErrorCode::invalid_argument, std::format("{} is not a regular file", from.string()));
   }
@@ -62,7 +67,8 @@ Result<> copy_whole(const std::filesystem::path& from, const std::filesystem::pa
     }
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0) return std::unexpected(system_error(to, "written"));
-    if (moved == 0) return fail(ErrorCode::data_loss, std::format("{} became shorter while it was copied", from.string()));
+    if (moved == 0)
+      return fail(ErrorCode::data_loss, std::format("{} became shorter while it was copied", from.string()));
     left -= moved;
   }
   return {};
@@ -71,7 +77,7 @@ Result<> copy_whole(const std::filesystem::path& from, const std::filesystem::pa
 }  // namespace
 
 Result<ModelSource::Fingerprint> ModelSource::fingerprint(const std::filesystem::path& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::failed_precondition,
                 std::format("{}: {}", path.string(), std::strerror(errno)));
@@ -80,14 +86,15 @@ Result<ModelSource::Fingerprint> ModelSource::fingerprint(const std::filesystem:
 }
 
 Result<std::shared_ptr<const ModelSource>> ModelSource::open(const std::filesystem::path& model_file,
-                                                             const std::filesystem::path& snapshot_directory, std::uint64_t max_bytes) {
+                                                             const std::filesystem::path& snapshot_directory,
+                                                             std::uint64_t max_bytes) {
   std::shared_ptr<ModelSource> source(new ModelSource);
   source->model_file_ = model_file;
   auto original = fingerprint(model_file);
   if (!original) return std::unexpected(original.error());
   if (static_cast<std::uint64_t>(original->size) > max_bytes) {
-    return fail(ErrorCode::invalid_argument, std::format("{} has {} bytes, more than the {} that a model may have", model_file.string(),
-                                                         original->size, max_bytes));
+    return fail(ErrorCode::invalid_argument, std::format("{} has {} bytes, more than the {} that a model may have",
+                                                         model_file.string(), original->size, max_bytes));
   }
   if (!snapshot_directory.empty()) {
     std::string directory = (snapshot_directory / (std::string(prefix) + "XXXXXX")).string();
@@ -115,13 +122,15 @@ Result<std::shared_ptr<const ModelSource>> ModelSource::open(const std::filesyst
       const auto real = std::filesystem::canonical(path, error);
       if (error) return fail(ErrorCode::not_found, std::format("its external data {} is missing", path.string()));
       if (real.lexically_relative(directory).native().starts_with("..")) {
-        return fail(ErrorCode::invalid_argument, std::format("its external data {} leads out of the version's directory", path.string()));
+        return fail(ErrorCode::invalid_argument,
+                    std::format("its external data {} leads out of the version's directory", path.string()));
       }
       auto external_print = fingerprint(real);
       if (!external_print) return std::unexpected(external_print.error());
       source->external_bytes_ += static_cast<std::uint64_t>(external_print->size);
       if (total_bytes + source->external_bytes_ > max_bytes) {
-        return fail(ErrorCode::invalid_argument, std::format("its files have more than the {} bytes that a model may have", max_bytes));
+        return fail(ErrorCode::invalid_argument,
+                    std::format("its files have more than the {} bytes that a model may have", max_bytes));
       }
       if (!source->snapshot_.empty()) {
         if (auto ok = source->copy_in(real, external.location); !ok) return std::unexpected(ok.error());
@@ -130,10 +139,12 @@ Result<std::shared_ptr<const ModelSource>> ModelSource::open(const std::filesyst
       }
       source->files_.push_back(std::move(*external_print));
     }
-    const auto size = std::filesystem::file_size(source->snapshot_.empty() ? path : source->snapshot_ / external.location, error);
+    const auto size =
+        std::filesystem::file_size(source->snapshot_.empty() ? path : source->snapshot_ / external.location, error);
     if (error || external.offset_bytes > size || external.length_bytes > size - external.offset_bytes) {
-      return fail(ErrorCode::data_loss, std::format("its external data {} has {} bytes, a weight needs {} at offset {}", path.string(),
-                                                    error ? 0 : size, external.length_bytes, external.offset_bytes));
+      return fail(ErrorCode::data_loss,
+                  std::format("its external data {} has {} bytes, a weight needs {} at offset {}", path.string(),
+                              error ? 0 : size, external.length_bytes, external.offset_bytes));
     }
   }
   return source;
@@ -149,7 +160,9 @@ Result<> ModelSource::copy_in(const std::filesystem::path& from, const std::file
   const auto to = snapshot_ / name;
   std::error_code error;
   std::filesystem::create_directories(to.parent_path(), error);
-  if (error) return fail(ErrorCode::failed_precondition, std::format("{} can't be made: {}", to.parent_path().string(), error.message()));
+  if (error)
+    return fail(ErrorCode::failed_precondition,
+                std::format("{} can't be made: {}", to.parent_path().string(), error.message()));
   return copy_whole(from, to);
 }
 
@@ -160,7 +173,8 @@ Result<> ModelSource::check_unchanged() const {
     if (!now || now->device != before.device || now->inode != before.inode || now->size != before.size ||
         !same(now->modified, before.modified) || !same(now->changed, before.changed)) {
       return fail(ErrorCode::failed_precondition,
-                  std::format("{} has changed since the model was loaded; load it again (with a snapshot directory it would have been kept)",
+                  std::format("{} has changed since the model was loaded; load it again (with a snapshot directory it "
+                              "would have been kept)",
                               before.path.string()));
     }
   }
@@ -170,7 +184,9 @@ Result<> ModelSource::check_unchanged() const {
 Result<int> claim_snapshot_directory(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) return fail(ErrorCode::failed_precondition, std::format("{} can't be made: {}", directory.string(), error.message()));
+  if (error)
+    return fail(ErrorCode::failed_precondition,
+                std::format("{} can't be made: {}", directory.string(), error.message()));
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return std::unexpected(system_error(directory, "opened"));
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {

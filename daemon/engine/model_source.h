@@ -14,12 +14,13 @@
 
 namespace npud {
 
-// Immutable after open(). With a snapshot directory the files are copied (by reference where the file system can), and the copies are
-// removed with the object; without, a file that changes is noticed by check_unchanged().
+// Immutable after open(). With a snapshot directory the files are copied (by reference where the file system can), and
+// the copies are removed with the object; without, a file that changes is noticed by check_unchanged().
 class ModelSource {
  public:
   static Result<std::shared_ptr<const ModelSource>> open(const std::filesystem::path& model_file,
-                                                         const std::filesystem::path& snapshot_directory, std::uint64_t max_bytes);
+                                                         const std::filesystem::path& snapshot_directory,
+                                                         std::uint64_t max_bytes);
   ~ModelSource();
   ModelSource(const ModelSource&) = delete;
   ModelSource& operator=(const ModelSource&) = delete;
@@ -50,8 +51,8 @@ class ModelSource {
   std::vector<Fingerprint> files_;
 };
 
-// Removes what a daemon that was killed left in the directory, unless another one lives there. Makes the directory. Returns a descriptor to be
-// kept open as long as the directory is used.
+// Removes what a daemon that was killed left in the directory, unless another one lives there. Makes the directory.
+// Returns a descriptor to be kept open as long as the directory is used.
 Result<int> claim_snapshot_directory(const std::filesystem::path& directory);
 
 }  // namespace npud

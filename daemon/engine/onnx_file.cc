@@ -56,17 +56,19 @@ Result<OnnxExternalData> external_data(const onnx::TensorProto& tensor, std::uin
     }
   }
   bool escapes = data.location.empty() || data.location.is_absolute() ||
-                 data.location.native().find('\0') != std::string::npos || data.location.native().find('\\') != std::string::npos;
+                 data.location.native().find('\0') != std::string::npos ||
+                 data.location.native().find('\\') != std::string::npos;
   for (const auto& part : data.location) escapes = escapes || part == ".." || part.empty();
   if (escapes) {
-    return fail(ErrorCode::invalid_argument,
-                std::format("external data of weight {} lies at {}; it has to be a file beside the model, named without '..'",
-                            shown(tensor.name()), shown(data.location.native())));
+    return fail(
+        ErrorCode::invalid_argument,
+        std::format("external data of weight {} lies at {}; it has to be a file beside the model, named without '..'",
+                    shown(tensor.name()), shown(data.location.native())));
   }
   if (data.length_bytes != expected_bytes || data.offset_bytes > max_tensor_bytes) {
     return fail(ErrorCode::invalid_argument,
-                std::format("external data of weight {} has {} bytes at offset {}, its shape needs {}", shown(tensor.name()),
-                            data.length_bytes, data.offset_bytes, expected_bytes));
+                std::format("external data of weight {} has {} bytes at offset {}, its shape needs {}",
+                            shown(tensor.name()), data.length_bytes, data.offset_bytes, expected_bytes));
   }
   return data;
 }
@@ -75,27 +77,31 @@ Result<OnnxExternalData> external_data(const onnx::TensorProto& tensor, std::uin
 Result<> inspect_weight(const onnx::TensorProto& tensor, OnnxInfo& info) {
   std::uint64_t elements = 1;
   if (tensor.dims_size() > max_rank) {
-    return fail(ErrorCode::invalid_argument, std::format("weight {} has {} dimensions", shown(tensor.name()), tensor.dims_size()));
+    return fail(ErrorCode::invalid_argument,
+                std::format("weight {} has {} dimensions", shown(tensor.name()), tensor.dims_size()));
   }
   for (std::int64_t dim : tensor.dims()) {
     if (dim < 0) {
-      return fail(ErrorCode::invalid_argument, std::format("weight {} has a dimension of {}", shown(tensor.name()), dim));
+      return fail(ErrorCode::invalid_argument,
+                  std::format("weight {} has a dimension of {}", shown(tensor.name()), dim));
     }
     if (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(dim), &elements) || elements > max_tensor_bytes) {
-      return fail(ErrorCode::invalid_argument, std::format("weight {} has a shape of more than 2^40 elements", shown(tensor.name())));
+      return fail(ErrorCode::invalid_argument,
+                  std::format("weight {} has a shape of more than 2^40 elements", shown(tensor.name())));
     }
   }
   if (tensor.data_type() == onnx::TensorProto::STRING) {
     if (static_cast<std::uint64_t>(tensor.string_data_size()) != elements) {
-      return fail(ErrorCode::data_loss, std::format("constant {} has {} strings, its shape needs {}", shown(tensor.name()),
-                                                    tensor.string_data_size(), elements));
+      return fail(ErrorCode::data_loss, std::format("constant {} has {} strings, its shape needs {}",
+                                                    shown(tensor.name()), tensor.string_data_size(), elements));
     }
     for (const auto& text : tensor.string_data()) info.weight_bytes += text.size();
     return {};
   }
   const std::uint32_t bits = onnx_type_bits(tensor.data_type());
   if (bits == 0) {
-    return fail(ErrorCode::unimplemented, std::format("weight {} has the unknown data type {}", shown(tensor.name()), tensor.data_type()));
+    return fail(ErrorCode::unimplemented,
+                std::format("weight {} has the unknown data type {}", shown(tensor.name()), tensor.data_type()));
   }
   const std::uint64_t bytes = (elements * bits + 7) / 8;
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
@@ -111,10 +117,12 @@ Result<> inspect_weight(const onnx::TensorProto& tensor, OnnxInfo& info) {
     // Typed fields hold one entry an element, except two for a complex number and two 4-bit numbers in an int32.
     const std::uint64_t entries = static_cast<std::uint64_t>(tensor.float_data_size()) + tensor.int32_data_size() +
                                   tensor.int64_data_size() + tensor.double_data_size() + tensor.uint64_data_size();
-    const bool complex = tensor.data_type() == onnx::TensorProto::COMPLEX64 || tensor.data_type() == onnx::TensorProto::COMPLEX128;
+    const bool complex =
+        tensor.data_type() == onnx::TensorProto::COMPLEX64 || tensor.data_type() == onnx::TensorProto::COMPLEX128;
     const std::uint64_t expected = complex ? 2 * elements : bits == 4 ? (elements + 1) / 2 : elements;
     if (entries != expected) {
-      return fail(ErrorCode::data_loss, std::format("weight {} has {} values, its shape needs {}", shown(tensor.name()), entries, expected));
+      return fail(ErrorCode::data_loss,
+                  std::format("weight {} has {} values, its shape needs {}", shown(tensor.name()), entries, expected));
     }
   }
   info.weight_bytes += bytes;
@@ -175,8 +183,9 @@ Result<> check_acyclic(const onnx::GraphProto& graph) {
   if (done == graph.node_size()) return {};
   for (int i = 0; i < graph.node_size(); ++i) {
     if (waits_for[i] > 0) {
-      return fail(ErrorCode::invalid_argument, std::format("the graph has a cycle through node {} ({})", shown(graph.node(i).name()),
-                                                           shown(graph.node(i).op_type())));
+      return fail(ErrorCode::invalid_argument,
+                  std::format("the graph has a cycle through node {} ({})", shown(graph.node(i).name()),
+                              shown(graph.node(i).op_type())));
     }
   }
   return {};
@@ -203,19 +212,21 @@ Result<OnnxTensor> inspect_value(const onnx::ValueInfoProto& value, const char* 
   tensor.name = value.name();
   if (value.name().empty()) return fail(ErrorCode::data_loss, std::format("it has an {} without a name", what));
   if (!value.type().has_tensor_type()) {
-    return fail(ErrorCode::unimplemented,
-                std::format("{} {} is not a tensor; sequences, maps and optionals can't be served", what, shown(value.name())));
+    return fail(
+        ErrorCode::unimplemented,
+        std::format("{} {} is not a tensor; sequences, maps and optionals can't be served", what, shown(value.name())));
   }
   const auto& type = value.type().tensor_type();
   auto data_type = data_type_from_onnx(type.elem_type());
   if (!data_type) {
-    return fail(ErrorCode::unimplemented, std::format("{} {} has ONNX data type {}, which the protocol can't carry", what,
-                                                      shown(value.name()), type.elem_type()));
+    return fail(ErrorCode::unimplemented, std::format("{} {} has ONNX data type {}, which the protocol can't carry",
+                                                      what, shown(value.name()), type.elem_type()));
   }
   tensor.type = *data_type;
   if (!type.has_shape()) return tensor;
   if (type.shape().dim_size() > max_rank) {
-    return fail(ErrorCode::invalid_argument, std::format("{} {} has {} dimensions", what, shown(value.name()), type.shape().dim_size()));
+    return fail(ErrorCode::invalid_argument,
+                std::format("{} {} has {} dimensions", what, shown(value.name()), type.shape().dim_size()));
   }
   tensor.shape.emplace();
   std::uint64_t elements = 1;
@@ -223,8 +234,10 @@ Result<OnnxTensor> inspect_value(const onnx::ValueInfoProto& value, const char* 
     // Exporters write 0 and negative numbers for "any size" as well as leaving the value out.
     const bool fixed = dim.has_dim_value() && dim.dim_value() > 0;
     tensor.shape->push_back(fixed ? dim.dim_value() : -1);
-    if (fixed && (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(dim.dim_value()), &elements) || elements > max_tensor_bytes)) {
-      return fail(ErrorCode::invalid_argument, std::format("{} {} has a shape of more than 2^40 elements", what, shown(value.name())));
+    if (fixed && (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(dim.dim_value()), &elements) ||
+                  elements > max_tensor_bytes)) {
+      return fail(ErrorCode::invalid_argument,
+                  std::format("{} {} has a shape of more than 2^40 elements", what, shown(value.name())));
     }
   }
   return tensor;
@@ -240,14 +253,16 @@ Result<> inspect_interface(const onnx::GraphProto& graph, OnnxInfo& info) {
     auto tensor = inspect_value(value, "input");
     if (!tensor) return std::unexpected(tensor.error());
     tensor->has_default = initialised.contains(value.name());
-    if (!names.insert(tensor->name).second) return fail(ErrorCode::data_loss, std::format("it has two inputs {}", shown(tensor->name)));
+    if (!names.insert(tensor->name).second)
+      return fail(ErrorCode::data_loss, std::format("it has two inputs {}", shown(tensor->name)));
     info.inputs.push_back(std::move(*tensor));
   }
   names.clear();
   for (const auto& value : graph.output()) {
     auto tensor = inspect_value(value, "output");
     if (!tensor) return std::unexpected(tensor.error());
-    if (!names.insert(tensor->name).second) return fail(ErrorCode::data_loss, std::format("it has two outputs {}", shown(tensor->name)));
+    if (!names.insert(tensor->name).second)
+      return fail(ErrorCode::data_loss, std::format("it has two outputs {}", shown(tensor->name)));
     info.outputs.push_back(std::move(*tensor));
   }
   return {};
@@ -257,18 +272,21 @@ Result<> inspect_interface(const onnx::GraphProto& graph, OnnxInfo& info) {
 
 Result<OnnxInfo> inspect_onnx(std::span<const std::byte> file) {
   if (file.size() > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    return fail(ErrorCode::invalid_argument, "it is larger than 2 GiB, the limit of the format; export it with external data");
+    return fail(ErrorCode::invalid_argument,
+                "it is larger than 2 GiB, the limit of the format; export it with external data");
   }
   onnx::ModelProto model;
   google::protobuf::io::ArrayInputStream stream(file.data(), static_cast<int>(file.size()));
   google::protobuf::io::CodedInputStream coded(&stream);
   coded.SetRecursionLimit(4 * max_graph_depth + 36);
   if (!model.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
-    return fail(ErrorCode::data_loss, std::format("its {} bytes are not a complete ONNX model; copy or export it again", file.size()));
+    return fail(ErrorCode::data_loss,
+                std::format("its {} bytes are not a complete ONNX model; copy or export it again", file.size()));
   }
   if (!model.has_graph() || model.graph().output_size() == 0 || model.opset_import_size() == 0) {
-    return fail(ErrorCode::data_loss, std::format("its {} bytes hold no ONNX graph with outputs and an operator set; copy or export it again",
-                                                  file.size()));
+    return fail(ErrorCode::data_loss,
+                std::format("its {} bytes hold no ONNX graph with outputs and an operator set; copy or export it again",
+                            file.size()));
   }
   OnnxInfo info;
   info.ir_version = model.ir_version();
@@ -283,18 +301,20 @@ Result<OnnxInfo> inspect_onnx(std::span<const std::byte> file) {
 
 Result<OnnxInfo> inspect_onnx_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return fail(ErrorCode::not_found, std::format("{} can't be opened: {}", path.string(), std::strerror(errno)));
+  if (fd < 0)
+    return fail(ErrorCode::not_found, std::format("{} can't be opened: {}", path.string(), std::strerror(errno)));
   struct Closer {
     int fd;
     ~Closer() { ::close(fd); }
   } closer{fd};
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     return fail(ErrorCode::invalid_argument, std::format("{} is not a regular file", path.string()));
   }
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size > max_bytes) {
-    return fail(ErrorCode::invalid_argument, std::format("{} has {} bytes, more than the {} that a model may have", path.string(), size, max_bytes));
+    return fail(ErrorCode::invalid_argument,
+                std::format("{} has {} bytes, more than the {} that a model may have", path.string(), size, max_bytes));
   }
   // Read, not mapped: a file that shrinks while it is read must not be a SIGBUS.
   std::vector<std::byte> bytes(size);
@@ -302,7 +322,8 @@ Result<OnnxInfo> inspect_onnx_file(const std::filesystem::path& path, std::uint6
   while (done < size) {
     const ssize_t got = ::read(fd, bytes.data() + done, size - done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(ErrorCode::data_loss, std::format("{} can't be read: {}", path.string(), std::strerror(errno)));
+    if (got < 0)
+      return fail(ErrorCode::data_loss, std::format("{} can't be read: {}", path.string(), std::strerror(errno)));
     if (got == 0) return fail(ErrorCode::data_loss, std::format("{} became shorter while it was read", path.string()));
     done += static_cast<std::uint64_t>(got);
   }

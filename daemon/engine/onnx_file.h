@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an ONNX file says about itself, read with libonnx and checked before ONNX Runtime sees the file: files come from whoever may write
-// the repository, and a bad one has to end as one clear sentence.
+// What an ONNX file says about itself, read with libonnx and checked before ONNX Runtime sees the file: files come from
+// whoever may write the repository, and a bad one has to end as one clear sentence.
 #pragma once
 
 #include <cstddef>
@@ -37,12 +37,13 @@ struct OnnxInfo {
   std::int64_t ir_version = 0;
   std::string producer;
   std::size_t node_count = 0;
-  std::uint64_t weight_bytes = 0;              // of all initializers, external ones included
+  std::uint64_t weight_bytes = 0;  // of all initializers, external ones included
   std::vector<OnnxExternalData> external;
 };
 
-// data_loss: not an ONNX model, cut off, or inconsistent; invalid_argument: refused (path that leaves the directory, sizes that don't
-// add up, a cycle); unimplemented: types that can't be served. Messages don't name the model: the caller does.
+// data_loss: not an ONNX model, cut off, or inconsistent; invalid_argument: refused (path that leaves the directory,
+// sizes that don't add up, a cycle); unimplemented: types that can't be served. Messages don't name the model: the
+// caller does.
 Result<OnnxInfo> inspect_onnx(std::span<const std::byte> file);
 
 // Reads and inspects a file; it must be regular and at most max_bytes.

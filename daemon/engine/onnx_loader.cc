@@ -15,24 +15,28 @@ namespace npud {
 namespace {
 
 Result<std::filesystem::path> model_file(const LoadRequest& request) {
-  const std::string name = request.config.default_model_filename().empty() ? "model.onnx" : request.config.default_model_filename();
+  const std::string name =
+      request.config.default_model_filename().empty() ? "model.onnx" : request.config.default_model_filename();
   if (name.find('/') != std::string::npos || name.find('\0') != std::string::npos || name.starts_with('.')) {
-    return fail(ErrorCode::invalid_argument, std::format("default_model_filename \"{}\" must be the name of a file in the version's directory", name));
+    return fail(
+        ErrorCode::invalid_argument,
+        std::format("default_model_filename \"{}\" must be the name of a file in the version's directory", name));
   }
   return request.version_directory / name;
 }
 
 }  // namespace
 
-OnnxLoader::OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock)
+OnnxLoader::OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
+                       Clock& clock)
     : options_(std::move(options)), runtime_(runtime), host_(host), arbiter_(host_arbiter), clock_(clock) {}
 
 OnnxLoader::~OnnxLoader() {
   if (claim_ >= 0) ::close(claim_);
 }
 
-Result<std::unique_ptr<OnnxLoader>> OnnxLoader::create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
-                                                       Clock& clock) {
+Result<std::unique_ptr<OnnxLoader>> OnnxLoader::create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host,
+                                                       Arbiter& host_arbiter, Clock& clock) {
   int claim = -1;
   if (!options.snapshot_directory.empty()) {
     auto claimed = claim_snapshot_directory(options.snapshot_directory);
@@ -61,11 +65,13 @@ Result<LoadedModel> OnnxLoader::load(const LoadRequest& request) {
   if (!plan) return named(plan.error());
   plan->session.memory_limit_bytes = host_.aperture_bytes();
 
-  auto program = std::make_shared<HostProgram>(name, *source, plan->session, plan->pinned, (*source)->info().weight_bytes, runtime_, host_,
-                                               clock_);
-  auto servable = std::make_shared<OnnxServable>(request.model, request.version, std::move(*plan), std::move(program), arbiter_);
+  auto program = std::make_shared<HostProgram>(name, *source, plan->session, plan->pinned,
+                                               (*source)->info().weight_bytes, runtime_, host_, clock_);
+  auto servable =
+      std::make_shared<OnnxServable>(request.model, request.version, std::move(*plan), std::move(program), arbiter_);
   if (auto ok = servable->bring_in(options_.load_tenant); !ok) return named(ok.error());
-  if (auto ok = run_warmups(*servable, config, request.model_directory, options_.load_tenant, clock_); !ok) return named(ok.error());
+  if (auto ok = run_warmups(*servable, config, request.model_directory, options_.load_tenant, clock_); !ok)
+    return named(ok.error());
   return LoadedModel{std::move(servable), std::move(config)};
 }
 

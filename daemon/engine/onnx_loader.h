@@ -17,11 +17,12 @@
 namespace npud {
 
 struct OnnxLoaderOptions {
-  QueueSettings queue_defaults;              // for what config.pbtxt leaves open
-  TenantId load_tenant;                      // pays for bringing in and warming up
+  QueueSettings queue_defaults;                // for what config.pbtxt leaves open
+  TenantId load_tenant;                        // pays for bringing in and warming up
   std::uint64_t max_model_bytes = 2ull << 30;  // of the file and its external data together
-  // Loaded files are copied here, so that a model that left its device comes back the same whatever happens to the repository
-  // meanwhile. Empty: not copied; an ONNX file that was overwritten in place then can't be brought back (an error says so).
+  // Loaded files are copied here, so that a model that left its device comes back the same whatever happens to the
+  // repository meanwhile. Empty: not copied; an ONNX file that was overwritten in place then can't be brought back (an
+  // error says so).
   std::filesystem::path snapshot_directory;
 };
 
@@ -29,8 +30,8 @@ struct OnnxLoaderOptions {
 class OnnxLoader final : public Loader {
  public:
   // Fails if the snapshot directory can't be made or used.
-  static Result<std::unique_ptr<OnnxLoader>> create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
-                                                    Clock& clock);
+  static Result<std::unique_ptr<OnnxLoader>> create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host,
+                                                    Arbiter& host_arbiter, Clock& clock);
   ~OnnxLoader() override;
   Result<LoadedModel> load(const LoadRequest& request) override;
 

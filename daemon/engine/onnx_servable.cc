@@ -19,8 +19,9 @@ const Tensor* find_input(const Request& request, const std::string& name) {
 
 // Elements in one row of a shape, a row being one step of the first dimension.
 std::uint64_t row_elements(std::span<const std::int64_t> shape) {
-  return std::accumulate(shape.begin() + 1, shape.end(), std::uint64_t{1},
-                         [](std::uint64_t product, std::int64_t dim) { return product * static_cast<std::uint64_t>(dim); });
+  return std::accumulate(shape.begin() + 1, shape.end(), std::uint64_t{1}, [](std::uint64_t product, std::int64_t dim) {
+    return product * static_cast<std::uint64_t>(dim);
+  });
 }
 
 // Rows [first, first + rows) of a tensor; shares its memory.
@@ -43,24 +44,33 @@ bool aligned(const Buffer& buffer, std::size_t element) {
 
 }  // namespace
 
-OnnxServable::OnnxServable(std::string model, std::int64_t version, ModelPlan plan, std::shared_ptr<HostProgram> program, Arbiter& arbiter)
-    : model_(std::move(model)), version_(version), plan_(std::move(plan)), program_(std::move(program)), arbiter_(arbiter) {}
+OnnxServable::OnnxServable(std::string model, std::int64_t version, ModelPlan plan,
+                           std::shared_ptr<HostProgram> program, Arbiter& arbiter)
+    : model_(std::move(model)),
+      version_(version),
+      plan_(std::move(plan)),
+      program_(std::move(program)),
+      arbiter_(arbiter) {}
 
 OnnxServable::~OnnxServable() { arbiter_.forget(*program_); }
 
 Result<> OnnxServable::bring_in(TenantId tenant) {
-  Job job{.tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
+  Job job{
+      .tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
   auto report = arbiter_.submit_and_wait(std::move(job));
   if (!report) return std::unexpected(report.error());
   return {};
 }
 
-Result<std::vector<Tensor>> OnnxServable::join_inputs(std::span<const Request* const> batch, std::vector<Part>& parts) const {
+Result<std::vector<Tensor>> OnnxServable::join_inputs(std::span<const Request* const> batch,
+                                                      std::vector<Part>& parts) const {
   const bool batched = plan_.signature.max_batch_size > 0;
-  if (batch.size() > 1 && !batched) return fail(ErrorCode::internal, std::format("model '{}' takes no batches", model_));
+  if (batch.size() > 1 && !batched)
+    return fail(ErrorCode::internal, std::format("model '{}' takes no batches", model_));
   std::int64_t rows = 0;
   for (const Request* request : batch) {
-    const std::int64_t own = batched && !request->inputs.empty() && !request->inputs[0].shape.empty() ? request->inputs[0].shape[0] : 1;
+    const std::int64_t own =
+        batched && !request->inputs.empty() && !request->inputs[0].shape.empty() ? request->inputs[0].shape[0] : 1;
     parts.push_back({rows, own});
     rows += own;
   }
@@ -72,9 +82,11 @@ Result<std::vector<Tensor>> OnnxServable::join_inputs(std::span<const Request* c
     std::size_t size = 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const Tensor* part = find_input(*batch[i], first.name);
-      if (part == nullptr || part->type != first.type || batch[i]->inputs.size() != batch[0]->inputs.size() || part->shape.empty() ||
-          part->shape[0] != parts[i].rows || !std::ranges::equal(part->shape | std::views::drop(1), first.shape | std::views::drop(1))) {
-        return fail(ErrorCode::internal, std::format("requests for model '{}' with different inputs are in one batch", model_));
+      if (part == nullptr || part->type != first.type || batch[i]->inputs.size() != batch[0]->inputs.size() ||
+          part->shape.empty() || part->shape[0] != parts[i].rows ||
+          !std::ranges::equal(part->shape | std::views::drop(1), first.shape | std::views::drop(1))) {
+        return fail(ErrorCode::internal,
+                    std::format("requests for model '{}' with different inputs are in one batch", model_));
       }
       size += part->data.size_bytes();
     }
@@ -91,7 +103,8 @@ Result<std::vector<Tensor>> OnnxServable::join_inputs(std::span<const Request* c
   return joined;
 }
 
-std::vector<OutputRequest> OnnxServable::wanted_outputs(std::span<const Request* const> batch, std::int64_t rows) const {
+std::vector<OutputRequest> OnnxServable::wanted_outputs(std::span<const Request* const> batch,
+                                                        std::int64_t rows) const {
   std::vector<OutputRequest> wanted;
   for (const TensorInfo& info : plan_.signature.outputs) {
     const OutputWanted* by_request = nullptr;
@@ -104,12 +117,13 @@ std::vector<OutputRequest> OnnxServable::wanted_outputs(std::span<const Request*
     if (!needed) continue;
     OutputRequest output{info.name, info.type, info.shape, {}};
     if (plan_.signature.max_batch_size > 0) output.shape.insert(output.shape.begin(), rows);
-    // Known shape: straight into the client's memory, or into the response's. Otherwise the run decides, and it is copied.
+    // Known shape: straight into the client's memory, or into the response's. Otherwise the run decides, and it is
+    // copied.
     const std::size_t element = data_type_size(info.type);
     if (auto count = element_count(output.shape); element != 0 && count && *count > 0) {
       const std::uint64_t bytes = *count * element;
-      if (batch.size() == 1 && by_request != nullptr && by_request->destination && by_request->destination->size_bytes() >= bytes &&
-          aligned(*by_request->destination, element)) {
+      if (batch.size() == 1 && by_request != nullptr && by_request->destination &&
+          by_request->destination->size_bytes() >= bytes && aligned(*by_request->destination, element)) {
         output.destination = by_request->destination->slice(0, bytes);
       } else {
         output.destination = Buffer::allocate(bytes);
@@ -128,7 +142,8 @@ Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, con
     if (part.rows != rows) {
       if (whole.shape.empty() || whole.shape[0] != rows) {
         return fail(ErrorCode::invalid_argument,
-                    std::format("model '{}' has max_batch_size {}, but its output '{}' came as {} for a batch of {}; set max_batch_size: 0",
+                    std::format("model '{}' has max_batch_size {}, but its output '{}' came as {} for a batch of {}; "
+                                "set max_batch_size: 0",
                                 model_, plan_.signature.max_batch_size, whole.name, shape_text(whole.shape), rows));
       }
       tensor = rows_of(whole, part.first_row, part.rows);
@@ -137,11 +152,15 @@ Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, con
       const auto from = tensor.data.bytes();
       if (from.size() > destination->size_bytes()) {
         Error error{ErrorCode::invalid_argument,
-                    std::format("output '{}' has {} bytes, the memory given for it {}", tensor.name, from.size(), destination->size_bytes()),
-                    {}, from.size(), destination->size_bytes()};
+                    std::format("output '{}' has {} bytes, the memory given for it {}", tensor.name, from.size(),
+                                destination->size_bytes()),
+                    {},
+                    from.size(),
+                    destination->size_bytes()};
         return std::unexpected(std::move(error));
       }
-      if (!from.empty() && from.data() != destination->bytes().data()) std::memcpy(destination->bytes().data(), from.data(), from.size());
+      if (!from.empty() && from.data() != destination->bytes().data())
+        std::memcpy(destination->bytes().data(), from.data(), from.size());
       tensor.data = {};
     }
     outputs.push_back(std::move(tensor));
@@ -158,7 +177,8 @@ Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, con
     if (found == computed.end()) {
       return fail(ErrorCode::invalid_argument, std::format("model '{}' has no output '{}'", model_, wanted.name));
     }
-    if (auto ok = give(*found, wanted.destination ? &*wanted.destination : nullptr); !ok) return std::unexpected(ok.error());
+    if (auto ok = give(*found, wanted.destination ? &*wanted.destination : nullptr); !ok)
+      return std::unexpected(ok.error());
   }
   return outputs;
 }
@@ -177,7 +197,8 @@ Result<std::vector<Response>> OnnxServable::run(ExecutionContext& context, std::
     rows = parts.back().first_row + parts.back().rows;
     wanted = wanted_outputs(batch, rows);
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::resource_exhausted, std::format("there is no memory for the outputs of a batch of {} of model '{}'", rows, model_));
+    return fail(ErrorCode::resource_exhausted,
+                std::format("there is no memory for the outputs of a batch of {} of model '{}'", rows, model_));
   }
   const Duration compute_input = clock.now() - begin;
 

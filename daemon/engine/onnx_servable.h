@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loaded version of an ONNX model: joins the requests of a batch, has its program run as one job of a device, takes the answers apart.
+// One loaded version of an ONNX model: joins the requests of a batch, has its program run as one job of a device, takes
+// the answers apart.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,8 @@ namespace npud {
 
 class OnnxServable final : public Servable {
  public:
-  OnnxServable(std::string model, std::int64_t version, ModelPlan plan, std::shared_ptr<HostProgram> program, Arbiter& arbiter);
+  OnnxServable(std::string model, std::int64_t version, ModelPlan plan, std::shared_ptr<HostProgram> program,
+               Arbiter& arbiter);
   // Evicts the program: waits until the device has let it go.
   ~OnnxServable() override;
 
@@ -35,7 +37,8 @@ class OnnxServable final : public Servable {
   };
   Result<std::vector<Tensor>> join_inputs(std::span<const Request* const> batch, std::vector<Part>& parts) const;
   std::vector<OutputRequest> wanted_outputs(std::span<const Request* const> batch, std::int64_t rows) const;
-  Result<std::vector<Tensor>> outputs_of(const Request& request, const Part& part, std::int64_t rows, std::span<const Tensor> computed) const;
+  Result<std::vector<Tensor>> outputs_of(const Request& request, const Part& part, std::int64_t rows,
+                                         std::span<const Tensor> computed) const;
 
   const std::string model_;
   const std::int64_t version_;

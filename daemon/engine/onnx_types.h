@@ -10,7 +10,8 @@
 
 namespace npud {
 
-// onnx::TensorProto::DataType ⇄ DataType; nullopt for what the protocol can't carry (complex, 8-bit floats, 4-bit integers).
+// onnx::TensorProto::DataType ⇄ DataType; nullopt for what the protocol can't carry (complex, 8-bit floats, 4-bit
+// integers).
 [[nodiscard]] std::optional<DataType> data_type_from_onnx(std::int32_t onnx_type);
 [[nodiscard]] std::int32_t onnx_from_data_type(DataType type);
 

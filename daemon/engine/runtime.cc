@@ -15,7 +15,8 @@ namespace npud {
 namespace {
 
 // Called by ONNX Runtime, at any time until the environment is gone.
-void forward_message(void* param, OrtLoggingLevel level, const char* category, const char*, const char*, const char* message) {
+void forward_message(void* param, OrtLoggingLevel level, const char* category, const char*, const char*,
+                     const char* message) {
   const auto& options = *static_cast<const RuntimeOptions*>(param);
   const RuntimeLogLevel ours = level >= ORT_LOGGING_LEVEL_ERROR     ? RuntimeLogLevel::error
                                : level == ORT_LOGGING_LEVEL_WARNING ? RuntimeLogLevel::warning
@@ -27,8 +28,9 @@ void forward_message(void* param, OrtLoggingLevel level, const char* category, c
   }
 }
 
-// libonnx fills its registry when it is first looked into; ONNX Runtime registers the operators itself when its environment is made and
-// only later looks into it. Looked into and emptied before, nothing is registered twice (see the class).
+// libonnx fills its registry when it is first looked into; ONNX Runtime registers the operators itself when its
+// environment is made and only later looks into it. Looked into and emptied before, nothing is registered twice (see
+// the class).
 void empty_schema_registry() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -54,7 +56,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create(RuntimeOptions options) {
     threading.SetGlobalIntraOpNumThreads(static_cast<int>(threads));
     threading.SetGlobalInterOpNumThreads(1);
     threading.SetGlobalSpinControl(runtime->options_.spin ? 1 : 0);
-    runtime->env_ = std::make_unique<Ort::Env>(threading, forward_message, &runtime->options_, ORT_LOGGING_LEVEL_WARNING, "npud");
+    runtime->env_ =
+        std::make_unique<Ort::Env>(threading, forward_message, &runtime->options_, ORT_LOGGING_LEVEL_WARNING, "npud");
     runtime->env_->DisableTelemetryEvents();
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, std::format("ONNX Runtime can't start: {}", error.what()));

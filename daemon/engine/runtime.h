@@ -20,17 +20,18 @@ namespace npud {
 enum class RuntimeLogLevel : std::uint8_t { info, warning, error };
 
 struct RuntimeOptions {
-  std::uint32_t threads = 0;  // that compute one run, its own included; the others are shared by all sessions; 0: one a CPU
-  bool spin = false;          // threads spin a while before they sleep: better latency for one model, worse for everybody else
+  std::uint32_t threads =
+      0;              // that compute one run, its own included; the others are shared by all sessions; 0: one a CPU
+  bool spin = false;  // threads spin a while before they sleep: better latency for one model, worse for everybody else
   // Messages of ONNX Runtime; any thread; empty: warnings and errors to stderr.
   std::function<void(RuntimeLogLevel, std::string_view)> log;
 };
 
 // Make one, early, before a second thread uses ONNX; sessions and loaders must not outlive it. Thread-safe once made.
 //
-// Debian's ONNX Runtime shares libonnx with us, and both register the same 567 operator schemas, the second time with an error line
-// each on stderr. create() makes libonnx register first, empties its registry, and lets ONNX Runtime fill it: no schema is registered
-// twice, so the lines never arise and nothing has to be filtered.
+// Debian's ONNX Runtime shares libonnx with us, and both register the same 567 operator schemas, the second time with
+// an error line each on stderr. create() makes libonnx register first, empties its registry, and lets ONNX Runtime fill
+// it: no schema is registered twice, so the lines never arise and nothing has to be filtered.
 class Runtime {
  public:
   static Result<std::unique_ptr<Runtime>> create(RuntimeOptions options = {});

@@ -44,11 +44,13 @@ Result<> fill_strings(Ort::Value& value, const Tensor& tensor, std::uint64_t cou
 
 struct Session::Impl {
   Impl(HostDevice& device, std::uint64_t limit_bytes)
-      : allocator(device, limit_bytes), host_memory(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)) {}
+      : allocator(device, limit_bytes),
+        host_memory(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)) {}
 
   Result<Ort::Value> input_value(const Tensor& tensor, std::vector<Buffer>& kept);
   Result<Tensor> take_output(const OutputRequest& wanted, Ort::Value& value);
-  Error run_error(ErrorCode code, const std::string& message, std::uint64_t refusals_before, const std::stop_token& cancelled) const;
+  Error run_error(ErrorCode code, const std::string& message, std::uint64_t refusals_before,
+                  const std::stop_token& cancelled) const;
 
   SessionAllocator allocator;  // outlives the session
   Ort::MemoryInfo host_memory;
@@ -60,8 +62,9 @@ Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Session::~Session() { impl_->session.reset(); }
 
-Result<std::unique_ptr<Session>> Session::create(Runtime& runtime, HostDevice& device, const std::filesystem::path& file,
-                                                 const SessionSettings& settings, SessionCustomizer* customizer) {
+Result<std::unique_ptr<Session>> Session::create(Runtime& runtime, HostDevice& device,
+                                                 const std::filesystem::path& file, const SessionSettings& settings,
+                                                 SessionCustomizer* customizer) {
   auto impl = std::make_unique<Impl>(device, settings.memory_limit_bytes);
   try {
     Ort::SessionOptions options;
@@ -74,8 +77,8 @@ Result<std::unique_ptr<Session>> Session::create(Runtime& runtime, HostDevice& d
     if (customizer != nullptr) {
       if (auto ok = customizer->customize(options); !ok) return std::unexpected(ok.error());
     }
-    // The environment hands its registered allocator to sessions as they are made, which keep it: registered for just this one, the
-    // session's memory is known apart from every other's.
+    // The environment hands its registered allocator to sessions as they are made, which keep it: registered for just
+    // this one, the session's memory is known apart from every other's.
     std::scoped_lock lock(runtime.creation_mutex());
     const OrtApi& api = Ort::GetApi();
     Ort::ThrowOnError(api.RegisterAllocator(runtime.env(), &impl->allocator));
@@ -88,14 +91,18 @@ Result<std::unique_ptr<Session>> Session::create(Runtime& runtime, HostDevice& d
     impl->session.emplace(runtime.env(), file.c_str(), options);
   } catch (const Ort::Exception& error) {
     if (impl->allocator.refusals() > 0) {
-      Error refused{ErrorCode::resource_exhausted,
-                    std::format("making the session takes more than the {} bytes that it may have (it wanted {}); raise the device's "
-                                "aperture_bytes",
-                                impl->allocator.limit_bytes(), impl->allocator.refused_total_bytes()),
-                    {}, impl->allocator.refused_total_bytes(), impl->allocator.limit_bytes()};
+      Error refused{
+          ErrorCode::resource_exhausted,
+          std::format(
+              "making the session takes more than the {} bytes that it may have (it wanted {}); raise the device's "
+              "aperture_bytes",
+              impl->allocator.limit_bytes(), impl->allocator.refused_total_bytes()),
+          {},
+          impl->allocator.refused_total_bytes(),
+          impl->allocator.limit_bytes()};
       return std::unexpected(std::move(refused));
     }
-    const ErrorCode code = error.GetOrtErrorCode() == ORT_NO_SUCHFILE        ? ErrorCode::not_found
+    const ErrorCode code = error.GetOrtErrorCode() == ORT_NO_SUCHFILE       ? ErrorCode::not_found
                            : error.GetOrtErrorCode() == ORT_NOT_IMPLEMENTED ? ErrorCode::unimplemented
                                                                             : ErrorCode::data_loss;
     return fail(code, std::format("ONNX Runtime refuses the file: {}", one_line(error.what())));
@@ -109,24 +116,27 @@ Result<std::unique_ptr<Session>> Session::create(Runtime& runtime, HostDevice& d
 
 Result<Ort::Value> Session::Impl::input_value(const Tensor& tensor, std::vector<Buffer>& kept) {
   auto count = element_count(tensor.shape);
-  if (!count) return fail(ErrorCode::invalid_argument, std::format("input '{}': {}", tensor.name, count.error().message));
+  if (!count)
+    return fail(ErrorCode::invalid_argument, std::format("input '{}': {}", tensor.name, count.error().message));
   if (tensor.type == DataType::bytes) {
     // Decoded before anything is allocated for it: the count is the client's word.
     auto value = Ort::Value(nullptr);
     if (tensor.data.size_bytes() / 4 < *count) {
-      return fail(ErrorCode::invalid_argument, std::format("input '{}': {} strings need at least {} bytes, there are {}", tensor.name,
-                                                           *count, *count * 4, tensor.data.size_bytes()));
+      return fail(ErrorCode::invalid_argument,
+                  std::format("input '{}': {} strings need at least {} bytes, there are {}", tensor.name, *count,
+                              *count * 4, tensor.data.size_bytes()));
     }
     Ort::AllocatorWithDefaultOptions strings;
-    value = Ort::Value::CreateTensor(strings, tensor.shape.data(), tensor.shape.size(), ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING);
+    value = Ort::Value::CreateTensor(strings, tensor.shape.data(), tensor.shape.size(),
+                                     ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING);
     if (auto ok = fill_strings(value, tensor, *count); !ok) return std::unexpected(ok.error());
     return value;
   }
   const std::size_t element = data_type_size(tensor.type);
   if (tensor.data.size_bytes() != *count * element) {
-    return fail(ErrorCode::invalid_argument, std::format("input '{}' has {} bytes, shape {} of {} needs {}", tensor.name,
-                                                         tensor.data.size_bytes(), shape_text(tensor.shape), data_type_name(tensor.type),
-                                                         *count * element));
+    return fail(ErrorCode::invalid_argument,
+                std::format("input '{}' has {} bytes, shape {} of {} needs {}", tensor.name, tensor.data.size_bytes(),
+                            shape_text(tensor.shape), data_type_name(tensor.type), *count * element));
   }
   Buffer data = tensor.data;
   if (reinterpret_cast<std::uintptr_t>(data.bytes().data()) % element != 0) {
@@ -146,7 +156,9 @@ Result<Tensor> Session::Impl::take_output(const OutputRequest& wanted, Ort::Valu
   if (!value.IsTensor()) return fail(ErrorCode::unimplemented, std::format("output '{}' is not a tensor", wanted.name));
   auto info = value.GetTensorTypeAndShapeInfo();
   auto type = data_type_from_onnx(static_cast<std::int32_t>(info.GetElementType()));
-  if (!type) return fail(ErrorCode::unimplemented, std::format("output '{}' has a type that the protocol can't carry", wanted.name));
+  if (!type)
+    return fail(ErrorCode::unimplemented,
+                std::format("output '{}' has a type that the protocol can't carry", wanted.name));
   tensor.type = *type;
   tensor.shape = info.GetShape();
   if (wanted.destination) {
@@ -179,10 +191,13 @@ Error Session::Impl::run_error(ErrorCode code, const std::string& message, std::
   if (cancelled.stop_requested()) return {ErrorCode::cancelled, "it was cancelled while it ran", {}, {}, {}};
   if (allocator.refusals() != refusals_before) {
     return {ErrorCode::resource_exhausted,
-            std::format("the run takes more memory than the {} bytes that the model may have (it wanted {}); send smaller inputs or raise "
+            std::format("the run takes more memory than the {} bytes that the model may have (it wanted {}); send "
+                        "smaller inputs or raise "
                         "the device's aperture_bytes",
                         allocator.limit_bytes(), allocator.refused_total_bytes()),
-            {}, allocator.refused_total_bytes(), allocator.limit_bytes()};
+            {},
+            allocator.refused_total_bytes(),
+            allocator.limit_bytes()};
   }
   return {code, one_line(message), {}, {}, {}};
 }
@@ -208,15 +223,16 @@ Result<std::vector<Tensor>> Session::run(std::span<const Tensor> inputs, std::sp
       output_names.push_back(wanted.name.c_str());
       output_values.emplace_back(nullptr);
       if (wanted.destination) {
-        output_values.back() = Ort::Value::CreateTensor(
-            impl_->host_memory, wanted.destination->bytes().data(), wanted.destination->size_bytes(), wanted.shape.data(),
-            wanted.shape.size(), static_cast<ONNXTensorElementDataType>(onnx_from_data_type(wanted.type)));
+        output_values.back() =
+            Ort::Value::CreateTensor(impl_->host_memory, wanted.destination->bytes().data(),
+                                     wanted.destination->size_bytes(), wanted.shape.data(), wanted.shape.size(),
+                                     static_cast<ONNXTensorElementDataType>(onnx_from_data_type(wanted.type)));
       }
     }
     Ort::RunOptions options;
     std::stop_callback terminate(cancelled, [&options] { options.SetTerminate(); });
-    impl_->session->Run(options, input_names.data(), input_values.data(), input_values.size(), output_names.data(), output_values.data(),
-                        output_values.size());
+    impl_->session->Run(options, input_names.data(), input_values.data(), input_values.size(), output_names.data(),
+                        output_values.data(), output_values.size());
     std::vector<Tensor> results;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       auto tensor = impl_->take_output(outputs[i], output_values[i]);
@@ -225,7 +241,8 @@ Result<std::vector<Tensor>> Session::run(std::span<const Tensor> inputs, std::sp
     }
     return results;
   } catch (const Ort::Exception& error) {
-    // What the graph can't do with these inputs is the client's matter: sizes that don't go together, an index out of range.
+    // What the graph can't do with these inputs is the client's matter: sizes that don't go together, an index out of
+    // range.
     const bool ours = error.GetOrtErrorCode() == ORT_ENGINE_ERROR || error.GetOrtErrorCode() == ORT_EP_FAIL;
     return std::unexpected(
         impl_->run_error(ours ? ErrorCode::internal : ErrorCode::invalid_argument, error.what(), refusals, cancelled));

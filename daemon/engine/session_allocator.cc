@@ -26,7 +26,9 @@ SessionAllocator::SessionAllocator(HostDevice& device, std::uint64_t limit_bytes
       limit_bytes_(limit_bytes),
       memory_info_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeDefault)) {
   OrtAllocator::version = ORT_API_VERSION;
-  OrtAllocator::Alloc = [](OrtAllocator* self, std::size_t size) { return static_cast<SessionAllocator*>(self)->allocate(size); };
+  OrtAllocator::Alloc = [](OrtAllocator* self, std::size_t size) {
+    return static_cast<SessionAllocator*>(self)->allocate(size);
+  };
   OrtAllocator::Reserve = OrtAllocator::Alloc;
   OrtAllocator::Free = [](OrtAllocator* self, void* block) { static_cast<SessionAllocator*>(self)->release(block); };
   OrtAllocator::Info = [](const OrtAllocator* self) -> const OrtMemoryInfo* {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where one session's weights and activations come from, so that every byte of it is known, bounded, and provably back at the end.
+// Where one session's weights and activations come from, so that every byte of it is known, bounded, and provably back
+// at the end.
 #pragma once
 
 #include <onnxruntime_cxx_api.h>
@@ -14,9 +15,9 @@
 
 namespace npud {
 
-// One for each session; outlives it. Blocks that come back are kept for the next run of the session, as an arena would, up to what
-// recent runs had in use at once. Beyond `limit_bytes` an allocation fails with std::bad_alloc, which ONNX Runtime turns into the
-// failure of that run: a request whose shapes blow a model up costs itself, not the machine.
+// One for each session; outlives it. Blocks that come back are kept for the next run of the session, as an arena would,
+// up to what recent runs had in use at once. Beyond `limit_bytes` an allocation fails with std::bad_alloc, which ONNX
+// Runtime turns into the failure of that run: a request whose shapes blow a model up costs itself, not the machine.
 // Thread-safe.
 class SessionAllocator final : public OrtAllocator {
  public:
@@ -51,7 +52,7 @@ class SessionAllocator final : public OrtAllocator {
   const Ort::MemoryInfo memory_info_;
   std::atomic<std::uint64_t> held_bytes_{0}, refusals_{0}, refused_total_bytes_{0};
 
-  mutable std::mutex mutex_;  // all below
+  mutable std::mutex mutex_;                          // all below
   std::map<std::uint64_t, std::vector<void*>> kept_;  // by size
   std::uint64_t in_use_bytes_ = 0;
   std::uint64_t peak_bytes_ = 0;         // in use, since the last run_ended()

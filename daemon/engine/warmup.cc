@@ -35,7 +35,8 @@ void fill_random(DataType type, Buffer& buffer, std::uint64_t count) {
   auto fill = [&]<class T>(T) {
     auto* at = reinterpret_cast<T*>(buffer.bytes().data());
     for (std::uint64_t i = 0; i < count; ++i) {
-      at[i] = std::is_floating_point_v<T> ? static_cast<T>(static_cast<double>(random()) / 4294967296.0) : static_cast<T>(random() & 1);
+      at[i] = std::is_floating_point_v<T> ? static_cast<T>(static_cast<double>(random()) / 4294967296.0)
+                                          : static_cast<T>(random() & 1);
     }
   };
   switch (type) {
@@ -59,7 +60,8 @@ void fill_random(DataType type, Buffer& buffer, std::uint64_t count) {
     case DataType::fp16:  // 0 or 1, by their bits
     case DataType::bf16: {
       auto* at = reinterpret_cast<std::uint16_t*>(buffer.bytes().data());
-      for (std::uint64_t i = 0; i < count; ++i) at[i] = (random() & 1) == 0 ? 0 : type == DataType::fp16 ? 0x3c00 : 0x3f80;
+      for (std::uint64_t i = 0; i < count; ++i)
+        at[i] = (random() & 1) == 0 ? 0 : type == DataType::fp16 ? 0x3c00 : 0x3f80;
       return;
     }
     case DataType::bytes:
@@ -69,41 +71,49 @@ void fill_random(DataType type, Buffer& buffer, std::uint64_t count) {
 
 Result<Buffer> read_input(const std::filesystem::path& directory, const std::string& name) {
   if (name.empty() || name.find('/') != std::string::npos || name.starts_with('.')) {
-    return fail(ErrorCode::invalid_argument, std::format("input_data_file \"{}\" must be the name of a file in {}", name, directory.string()));
+    return fail(ErrorCode::invalid_argument,
+                std::format("input_data_file \"{}\" must be the name of a file in {}", name, directory.string()));
   }
   std::error_code error;
   const auto path = directory / name;
   const auto size = std::filesystem::file_size(path, error);
   if (error) return fail(ErrorCode::not_found, std::format("{}: {}", path.string(), error.message()));
-  if (size > max_warmup_bytes) return fail(ErrorCode::invalid_argument, std::format("{} is larger than 1 GiB", path.string()));
+  if (size > max_warmup_bytes)
+    return fail(ErrorCode::invalid_argument, std::format("{} is larger than 1 GiB", path.string()));
   Buffer buffer = Buffer::allocate(size);
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(buffer.bytes().data()), static_cast<std::streamsize>(size));
-  if (static_cast<std::uint64_t>(file.gcount()) != size) return fail(ErrorCode::data_loss, std::format("{} can't be read whole", path.string()));
+  if (static_cast<std::uint64_t>(file.gcount()) != size)
+    return fail(ErrorCode::data_loss, std::format("{} can't be read whole", path.string()));
   return buffer;
 }
 
-Result<Tensor> warmup_input(const std::string& name, const inference::ModelWarmup::Input& input, const Signature& signature,
-                            std::uint32_t batch_size, const std::filesystem::path& directory) {
+Result<Tensor> warmup_input(const std::string& name, const inference::ModelWarmup::Input& input,
+                            const Signature& signature, std::uint32_t batch_size,
+                            const std::filesystem::path& directory) {
   auto declared = std::ranges::find(signature.inputs, name, &TensorInfo::name);
-  if (declared == signature.inputs.end()) return fail(ErrorCode::invalid_argument, std::format("the model has no input '{}'", name));
+  if (declared == signature.inputs.end())
+    return fail(ErrorCode::invalid_argument, std::format("the model has no input '{}'", name));
   auto type = data_type_from_config(input.data_type());
   if (type != declared->type) {
-    return fail(ErrorCode::invalid_argument, std::format("input '{}' is {} in the warm-up, the model takes {}", name,
-                                                         inference::DataType_Name(input.data_type()), data_type_name(declared->type)));
+    return fail(ErrorCode::invalid_argument,
+                std::format("input '{}' is {} in the warm-up, the model takes {}", name,
+                            inference::DataType_Name(input.data_type()), data_type_name(declared->type)));
   }
   Tensor tensor{name, *type, {input.dims().begin(), input.dims().end()}, {}};
   bool fits = tensor.shape.size() == declared->shape.size();
-  for (std::size_t i = 0; fits && i < tensor.shape.size(); ++i) fits = declared->shape[i] == -1 || declared->shape[i] == tensor.shape[i];
+  for (std::size_t i = 0; fits && i < tensor.shape.size(); ++i)
+    fits = declared->shape[i] == -1 || declared->shape[i] == tensor.shape[i];
   if (!fits) {
-    return fail(ErrorCode::invalid_argument, std::format("input '{}' has dims {} in the warm-up, the model takes {}", name,
-                                                         shape_text(tensor.shape), shape_text(declared->shape)));
+    return fail(ErrorCode::invalid_argument, std::format("input '{}' has dims {} in the warm-up, the model takes {}",
+                                                         name, shape_text(tensor.shape), shape_text(declared->shape)));
   }
   if (signature.max_batch_size > 0) tensor.shape.insert(tensor.shape.begin(), batch_size);
   auto count = element_count(tensor.shape);
   if (!count) return fail(ErrorCode::invalid_argument, std::format("input '{}': {}", name, count.error().message));
   const std::size_t element = std::max<std::size_t>(4, data_type_size(*type));
-  if (*count > max_warmup_bytes / element) return fail(ErrorCode::invalid_argument, std::format("input '{}' is larger than 1 GiB", name));
+  if (*count > max_warmup_bytes / element)
+    return fail(ErrorCode::invalid_argument, std::format("input '{}' is larger than 1 GiB", name));
   if (input.input_data_type_case() == inference::ModelWarmup::Input::kInputDataFile) {
     auto data = read_input(directory, input.input_data_file());
     if (!data) return std::unexpected(data.error());
@@ -119,8 +129,8 @@ Result<Tensor> warmup_input(const std::string& name, const inference::ModelWarmu
 
 }  // namespace
 
-Result<> run_warmups(Servable& servable, const inference::ModelConfig& config, const std::filesystem::path& model_directory,
-                     TenantId tenant, Clock& clock) {
+Result<> run_warmups(Servable& servable, const inference::ModelConfig& config,
+                     const std::filesystem::path& model_directory, TenantId tenant, Clock& clock) {
   WarmupContext context(tenant, clock);
   for (const auto& warmup : config.model_warmup()) {
     auto failed = [&](const Error& error) {
@@ -131,11 +141,19 @@ Result<> run_warmups(Servable& servable, const inference::ModelConfig& config, c
     const std::uint32_t batch_size = std::max(1u, warmup.batch_size());
     const auto& signature = servable.signature();
     if (batch_size > 1 && batch_size > signature.max_batch_size) {
-      return failed({ErrorCode::invalid_argument,
-                     std::format("batch_size {} is more than max_batch_size ({})", batch_size, signature.max_batch_size), {}, {}, {}});
+      return failed(
+          {ErrorCode::invalid_argument,
+           std::format("batch_size {} is more than max_batch_size ({})", batch_size, signature.max_batch_size),
+           {},
+           {},
+           {}});
     }
     if (warmup.count() > max_warmup_count) {
-      return failed({ErrorCode::invalid_argument, std::format("count {} is more than {}", warmup.count(), max_warmup_count), {}, {}, {}});
+      return failed({ErrorCode::invalid_argument,
+                     std::format("count {} is more than {}", warmup.count(), max_warmup_count),
+                     {},
+                     {},
+                     {}});
     }
     Request request;
     request.model = servable.model();

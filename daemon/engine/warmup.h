@@ -11,8 +11,9 @@
 
 namespace npud {
 
-// Runs each warm-up `count` times. Files of inputs lie in <model directory>/warmup/ and hold the tensor's raw form. Errors name the warm-up.
-Result<> run_warmups(Servable& servable, const inference::ModelConfig& config, const std::filesystem::path& model_directory,
-                     TenantId tenant, Clock& clock);
+// Runs each warm-up `count` times. Files of inputs lie in <model directory>/warmup/ and hold the tensor's raw form.
+// Errors name the warm-up.
+Result<> run_warmups(Servable& servable, const inference::ModelConfig& config,
+                     const std::filesystem::path& model_directory, TenantId tenant, Clock& clock);
 
 }  // namespace npud

@@ -30,10 +30,12 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
 
 Result<inference::ModelConfig> parse_config_text(std::string_view text, const std::string& file) {
   if (text.size() > max_config_bytes) {
-    return fail(ErrorCode::invalid_argument, std::format("{}: has {} bytes, more than the 4 MiB that a configuration may have", file, text.size()));
+    return fail(ErrorCode::invalid_argument,
+                std::format("{}: has {} bytes, more than the 4 MiB that a configuration may have", file, text.size()));
   }
   if (auto zero = text.find('\0'); zero != std::string_view::npos) {
-    return fail(ErrorCode::invalid_argument, std::format("{}: has a zero byte at offset {}; it has to be text", file, zero));
+    return fail(ErrorCode::invalid_argument,
+                std::format("{}: has a zero byte at offset {}; it has to be text", file, zero));
   }
   inference::ModelConfig config;
   FirstError error;
@@ -41,7 +43,8 @@ Result<inference::ModelConfig> parse_config_text(std::string_view text, const st
   parser.RecordErrorsTo(&error);
   parser.SetRecursionLimit(32);
   if (!parser.ParseFromString(std::string(text), &config) || error.found) {
-    return fail(ErrorCode::invalid_argument, std::format("{}{}: {}", file, error.where, error.found ? error.what : "can't be read"));
+    return fail(ErrorCode::invalid_argument,
+                std::format("{}{}: {}", file, error.where, error.found ? error.what : "can't be read"));
   }
   return config;
 }
@@ -49,12 +52,14 @@ Result<inference::ModelConfig> parse_config_text(std::string_view text, const st
 Result<inference::ModelConfig> parse_config_override(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') return parse_config_text(text, "config");
-  if (text.size() > max_config_bytes) return fail(ErrorCode::invalid_argument, "config: more than the 4 MiB that a configuration may have");
+  if (text.size() > max_config_bytes)
+    return fail(ErrorCode::invalid_argument, "config: more than the 4 MiB that a configuration may have");
   inference::ModelConfig config;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = false;
   const auto status = google::protobuf::util::JsonStringToMessage(std::string(text), &config, options);
-  if (!status.ok()) return fail(ErrorCode::invalid_argument, std::format("config: {}", std::string_view(status.message())));
+  if (!status.ok())
+    return fail(ErrorCode::invalid_argument, std::format("config: {}", std::string_view(status.message())));
   return config;
 }
 

@@ -10,10 +10,12 @@
 
 namespace npud {
 
-// Protobuf text format. Unknown fields and repeated single fields are errors; messages begin "FILE:LINE:COLUMN:". `file` is for them only.
+// Protobuf text format. Unknown fields and repeated single fields are errors; messages begin "FILE:LINE:COLUMN:".
+// `file` is for them only.
 Result<inference::ModelConfig> parse_config_text(std::string_view text, const std::string& file);
 
-// What clients send as the "config" parameter of RepositoryModelLoad: JSON (proto3 mapping) if it begins with '{', else text format.
+// What clients send as the "config" parameter of RepositoryModelLoad: JSON (proto3 mapping) if it begins with '{', else
+// text format.
 Result<inference::ModelConfig> parse_config_override(std::string_view text);
 
 }  // namespace npud

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies where in a model repository. Names come from clients and from whoever may write the directory: nothing here follows them out of it.
+// What lies where in a model repository. Names come from clients and from whoever may write the directory: nothing here
+// follows them out of it.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ class Layout {
   // Text of config.pbtxt; nullopt if there is none.
   Result<std::optional<std::string>> config_text(const std::filesystem::path& model_directory) const;
 
-  // Names, sizes, inodes and times of all files below, as one string: different after any change that a file system shows.
-  // permission_denied for a link that leads out, resource_exhausted for more files than a model has.
+  // Names, sizes, inodes and times of all files below, as one string: different after any change that a file system
+  // shows. permission_denied for a link that leads out, resource_exhausted for more files than a model has.
   Result<std::string> fingerprint(const std::filesystem::path& directory) const;
 
   const std::filesystem::path& root() const { return root_; }
@@ -46,6 +47,7 @@ class Layout {
 };
 
 // Those of `available` (ascending) that the policy serves. not_found: there are none, or a specific one is missing.
-Result<std::vector<std::int64_t>> choose_versions(const inference::ModelVersionPolicy& policy, const std::vector<std::int64_t>& available);
+Result<std::vector<std::int64_t>> choose_versions(const inference::ModelVersionPolicy& policy,
+                                                  const std::vector<std::int64_t>& available);
 
 }  // namespace npud

@@ -18,21 +18,21 @@ namespace npud {
 namespace {
 
 struct VersionRecord {
-  std::shared_ptr<Servable> serving;     // null: doesn't serve
-  std::weak_ptr<Servable> leaving;       // unloaded, its last requests may still run
-  inference::ModelConfig config;         // of the one that serves
-  std::string fingerprint;               // of what serves
+  std::shared_ptr<Servable> serving;  // null: doesn't serve
+  std::weak_ptr<Servable> leaving;    // unloaded, its last requests may still run
+  inference::ModelConfig config;      // of the one that serves
+  std::string fingerprint;            // of what serves
   bool loading = false;
-  std::string reason;                    // why the last attempt failed, or "unloaded"
+  std::string reason;  // why the last attempt failed, or "unloaded"
 };
 
 struct ModelRecord {
   std::mutex operation;  // held by whoever loads or unloads the model
   // Below: guarded by Impl::mutex.
   std::map<std::int64_t, VersionRecord> versions;
-  std::string reason;         // why none of its versions was tried
-  std::string polled;         // state of its directory that was acted on
-  std::string seen;           // state at the last look
+  std::string reason;  // why none of its versions was tried
+  std::string polled;  // state of its directory that was acted on
+  std::string seen;    // state at the last look
 };
 
 std::unexpected<Error> named(const std::string& model, const Error& error) {
@@ -72,7 +72,12 @@ const char* model_state_name(ModelState state) {
 
 struct Repository::Impl {
   Impl(RepositoryOptions options, Layout layout, Loader& loader, Server& server, EventBus& events)
-      : options(std::move(options)), layout(std::move(layout)), loader(loader), server(server), events(events), pool(this->options.load_threads) {}
+      : options(std::move(options)),
+        layout(std::move(layout)),
+        loader(loader),
+        server(server),
+        events(events),
+        pool(this->options.load_threads) {}
 
   std::shared_ptr<ModelRecord> record(const std::string& model) {
     std::scoped_lock lock(mutex);
@@ -83,13 +88,15 @@ struct Repository::Impl {
 
   Result<> check_explicit(const char* what) const;
   Result<> load(const std::string& model, const std::map<std::string, std::string>& parameters);
-  Result<> load_versions(const std::string& model, ModelRecord& model_record, const std::map<std::string, std::string>& parameters);
+  Result<> load_versions(const std::string& model, ModelRecord& model_record,
+                         const std::map<std::string, std::string>& parameters);
   Result<> unload(const std::string& model);
   void publish_failure(const std::string& model, std::int64_t version, const std::string& message);
   std::string look_at(const std::string& model) const;
   std::size_t poll_now();
   void follow(std::stop_token stop);
-  Result<std::pair<std::shared_ptr<Servable>, inference::ModelConfig>> find(const std::string& model, std::optional<std::int64_t> version) const;
+  Result<std::pair<std::shared_ptr<Servable>, inference::ModelConfig>> find(const std::string& model,
+                                                                            std::optional<std::int64_t> version) const;
 
   const RepositoryOptions options;
   const Layout layout;
@@ -100,32 +107,36 @@ struct Repository::Impl {
   mutable std::mutex mutex;  // `models` and what it says of itself above
   std::map<std::string, std::shared_ptr<ModelRecord>> models;
 
-  std::mutex poll_mutex;     // one look at a time
+  std::mutex poll_mutex;  // one look at a time
   std::mutex sleep_mutex;
   std::condition_variable_any sleep;
-  LoadPool pool;             // its tasks use all of the above
-  std::jthread follower;     // uses the pool: goes first
+  LoadPool pool;          // its tasks use all of the above
+  std::jthread follower;  // uses the pool: goes first
 };
 
 Repository::Repository(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Repository::~Repository() = default;
 
-Result<std::unique_ptr<Repository>> Repository::open(RepositoryOptions options, Loader& loader, Server& server, EventBus& events) {
+Result<std::unique_ptr<Repository>> Repository::open(RepositoryOptions options, Loader& loader, Server& server,
+                                                     EventBus& events) {
   auto layout = Layout::open(options.root, options.follow_links);
   if (!layout) return std::unexpected(layout.error());
   if (options.poll_interval < std::chrono::milliseconds(1)) {
     return fail(ErrorCode::invalid_argument, "repository.poll_interval_ms has to be at least 1");
   }
-  return std::unique_ptr<Repository>(new Repository(std::make_unique<Impl>(std::move(options), std::move(*layout), loader, server, events)));
+  return std::unique_ptr<Repository>(
+      new Repository(std::make_unique<Impl>(std::move(options), std::move(*layout), loader, server, events)));
 }
 
 const RepositoryOptions& Repository::options() const { return impl_->options; }
 
-// --- loading -----------------------------------------------------------------------------------------------------------------
+// --- loading
+// -----------------------------------------------------------------------------------------------------------------
 
 Result<> Repository::start() {
   std::set<std::string> names;
-  const bool all = impl_->options.mode != ControlMode::on_request || std::ranges::contains(impl_->options.startup_models, "*");
+  const bool all =
+      impl_->options.mode != ControlMode::on_request || std::ranges::contains(impl_->options.startup_models, "*");
   if (all) {
     auto present = impl_->layout.models();
     if (!present) return std::unexpected(present.error());
@@ -193,7 +204,8 @@ Result<> Repository::Impl::load(const std::string& model, const std::map<std::st
   for (auto& [number, version] : model_record->versions) version.loading = false;
   if (!result) {
     result = named(model, result.error());
-    const bool told = std::ranges::any_of(model_record->versions, [&](const auto& entry) { return entry.second.reason == result.error().message; });
+    const bool told = std::ranges::any_of(
+        model_record->versions, [&](const auto& entry) { return entry.second.reason == result.error().message; });
     model_record->reason = told ? "" : result.error().message;
     if (!told) publish_failure(model, 0, result.error().message);
   } else {
@@ -218,9 +230,10 @@ Result<> Repository::Impl::load_versions(const std::string& model, ModelRecord& 
     if (key == "config") {
       text_override = value;
     } else if (key.starts_with("file:")) {
-      return fail(ErrorCode::invalid_argument, std::format("parameter '{}' would bring in a file with the request, which npud refuses: put it "
-                                                           "into the repository",
-                                                           key));
+      return fail(ErrorCode::invalid_argument,
+                  std::format("parameter '{}' would bring in a file with the request, which npud refuses: put it "
+                              "into the repository",
+                              key));
     } else {
       return fail(ErrorCode::invalid_argument, std::format("load parameter '{}' is unknown; there is \"config\"", key));
     }
@@ -231,12 +244,15 @@ Result<> Repository::Impl::load_versions(const std::string& model, ModelRecord& 
   auto config_text = layout.config_text(*directory);
   if (!config_text) return std::unexpected(config_text.error());
   if (text_override || *config_text) {
-    auto parsed = text_override ? parse_config_override(*text_override) : parse_config_text(**config_text, model + "/config.pbtxt");
+    auto parsed = text_override ? parse_config_override(*text_override)
+                                : parse_config_text(**config_text, model + "/config.pbtxt");
     if (!parsed) return std::unexpected(parsed.error());
     config = std::move(*parsed);
   }
   if (!config.name().empty() && config.name() != model) {
-    return fail(ErrorCode::invalid_argument, std::format("its configuration says name: \"{}\"; the name is that of the directory, '{}'", config.name(), model));
+    return fail(ErrorCode::invalid_argument,
+                std::format("its configuration says name: \"{}\"; the name is that of the directory, '{}'",
+                            config.name(), model));
   }
   auto chosen = choose_versions(config.version_policy(), layout.versions(*directory));
   if (!chosen) return std::unexpected(chosen.error());
@@ -319,7 +335,8 @@ Result<> Repository::unload(const std::string& model, const std::map<std::string
   if (auto ok = check_model_name(model); !ok) return ok;
   for (const auto& [key, value] : parameters) {
     if (key != "unload_dependents") {
-      return fail(ErrorCode::invalid_argument, std::format("unload parameter '{}' is unknown; there is \"unload_dependents\"", key));
+      return fail(ErrorCode::invalid_argument,
+                  std::format("unload parameter '{}' is unknown; there is \"unload_dependents\"", key));
     }
   }
   return impl_->unload(model);
@@ -350,7 +367,8 @@ Result<> Repository::Impl::unload(const std::string& model) {
   return {};
 }
 
-// --- following the directory -------------------------------------------------------------------------------------------------
+// --- following the directory
+// -------------------------------------------------------------------------------------------------
 
 std::string Repository::Impl::look_at(const std::string& model) const {
   auto directory = layout.model_directory(model);
@@ -391,7 +409,9 @@ std::size_t Repository::Impl::poll_now() {
   std::scoped_lock lock(mutex);
   std::erase_if(models, [](const auto& entry) {
     return entry.second->polled.empty() && entry.second->seen.empty() && entry.second.use_count() == 1 &&
-           std::ranges::none_of(entry.second->versions, [](const auto& version) { return version.second.serving || !version.second.leaving.expired(); });
+           std::ranges::none_of(entry.second->versions, [](const auto& version) {
+             return version.second.serving || !version.second.leaving.expired();
+           });
   });
   return changed;
 }
@@ -407,7 +427,8 @@ void Repository::Impl::follow(std::stop_token stop) {
   }
 }
 
-// --- looking in --------------------------------------------------------------------------------------------------------------
+// --- looking in
+// --------------------------------------------------------------------------------------------------------------
 
 std::vector<IndexEntry> Repository::index(bool ready_only) const {
   std::map<std::string, std::vector<IndexEntry>> entries;
@@ -434,14 +455,15 @@ std::vector<IndexEntry> Repository::index(bool ready_only) const {
   }
   std::vector<IndexEntry> result;
   for (auto& [name, versions] : entries) {
-    if (versions.empty() && !ready_only) versions.push_back({name, std::nullopt, ModelState::unavailable, "not loaded"});
+    if (versions.empty() && !ready_only)
+      versions.push_back({name, std::nullopt, ModelState::unavailable, "not loaded"});
     std::ranges::move(versions, std::back_inserter(result));
   }
   return result;
 }
 
-Result<std::pair<std::shared_ptr<Servable>, inference::ModelConfig>> Repository::Impl::find(const std::string& model,
-                                                                                            std::optional<std::int64_t> version) const {
+Result<std::pair<std::shared_ptr<Servable>, inference::ModelConfig>> Repository::Impl::find(
+    const std::string& model, std::optional<std::int64_t> version) const {
   std::scoped_lock lock(mutex);
   auto found = models.find(model);
   std::vector<std::int64_t> there;
@@ -460,7 +482,8 @@ Result<std::pair<std::shared_ptr<Servable>, inference::ModelConfig>> Repository:
   }
   const std::int64_t wanted = version.value_or(there.back());
   if (!std::ranges::contains(there, wanted)) {
-    return fail(ErrorCode::not_found, std::format("model '{}' has no version {}; it serves {}", model, wanted, list(there)));
+    return fail(ErrorCode::not_found,
+                std::format("model '{}' has no version {}; it serves {}", model, wanted, list(there)));
   }
   const auto& record = found->second->versions.at(wanted);
   return std::pair(record.serving, record.config);

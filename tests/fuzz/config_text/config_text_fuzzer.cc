@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.pbtxt, and the "config" parameter of a load: any text gives a configuration or a sentence, and a configuration meets a model.
+// config.pbtxt, and the "config" parameter of a load: any text gives a configuration or a sentence, and a configuration
+// meets a model.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +12,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   npud::OnnxInfo info;
-  info.inputs = {{"x", npud::DataType::fp32, std::vector<std::int64_t>{-1, 3}, false}, {"s", npud::DataType::bytes, std::nullopt, true}};
+  info.inputs = {{"x", npud::DataType::fp32, std::vector<std::int64_t>{-1, 3}, false},
+                 {"s", npud::DataType::bytes, std::nullopt, true}};
   info.outputs = {{"y", npud::DataType::fp32, std::vector<std::int64_t>{-1, 5}, false}};
   for (auto config : {npud::parse_config_text(text, "config.pbtxt"), npud::parse_config_override(text)}) {
     if (!config) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes are a model that was inspected, or a sentence. Seeds are in protobuf's text form, which mutates better, and in its wire form.
+// Any bytes are a model that was inspected, or a sentence. Seeds are in protobuf's text form, which mutates better, and
+// in its wire form.
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 #include <onnx/onnx_pb.h>

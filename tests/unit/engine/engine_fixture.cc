@@ -50,8 +50,12 @@ std::vector<std::string> strings(const Tensor& tensor) {
 }
 
 EngineParts::EngineParts(std::uint32_t slots, std::uint64_t aperture_bytes, bool snapshots)
-    : host({.slots = slots, .aperture_bytes = aperture_bytes, .cores = 2, .driver = "ONNX Runtime " + Runtime::version()}),
-      arbiter({.device = "host", .cores = 2, .slots = slots, .aperture_bytes = aperture_bytes, .fairness = {}}, clock, tenants, events) {
+    : host({.slots = slots,
+            .aperture_bytes = aperture_bytes,
+            .cores = 2,
+            .driver = "ONNX Runtime " + Runtime::version()}),
+      arbiter({.device = "host", .cores = 2, .slots = slots, .aperture_bytes = aperture_bytes, .fairness = {}}, clock,
+              tenants, events) {
   OnnxLoaderOptions options;
   if (snapshots) options.snapshot_directory = directory.path() / "snapshots";
   auto made = OnnxLoader::create(options, shared_runtime(), host, arbiter, clock);
@@ -59,7 +63,8 @@ EngineParts::EngineParts(std::uint32_t slots, std::uint64_t aperture_bytes, bool
   loader = std::move(*made);
 }
 
-Result<LoadedModel> EngineParts::load(const std::string& model, const onnx::ModelProto& onnx, const inference::ModelConfig& config) {
+Result<LoadedModel> EngineParts::load(const std::string& model, const onnx::ModelProto& onnx,
+                                      const inference::ModelConfig& config) {
   const auto version = directory.path() / "models" / model / "1";
   write_model(version / "model.onnx", onnx);
   return load_file(model, version, config);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine with a host device, as the daemon makes it, and shortcuts to run what it loaded. At the end of each test no byte of the
-// device is in use any more.
+// An engine with a host device, as the daemon makes it, and shortcuts to run what it loaded. At the end of each test no
+// byte of the device is in use any more.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ std::vector<std::string> strings(const Tensor& tensor);
 
 class TestContext final : public ExecutionContext {
  public:
-  explicit TestContext(Clock& clock, std::stop_token cancelled = {}) : clock_(clock), cancelled_(std::move(cancelled)) {}
+  explicit TestContext(Clock& clock, std::stop_token cancelled = {})
+      : clock_(clock), cancelled_(std::move(cancelled)) {}
   TenantId tenant() const override { return TenantId{1}; }
   PriorityClass priority_class() const override { return PriorityClass::interactive; }
   TimePoint deadline() const override { return TimePoint::never(); }
@@ -48,7 +49,8 @@ struct EngineParts {
   explicit EngineParts(std::uint32_t slots = 4, std::uint64_t aperture_bytes = 256 << 20, bool snapshots = true);
 
   // Writes the files of a model's version and loads it.
-  Result<LoadedModel> load(const std::string& model, const onnx::ModelProto& onnx, const inference::ModelConfig& config = {});
+  Result<LoadedModel> load(const std::string& model, const onnx::ModelProto& onnx,
+                           const inference::ModelConfig& config = {});
   Result<LoadedModel> load_file(const std::string& model, const std::filesystem::path& version_directory,
                                 const inference::ModelConfig& config = {});
   Result<std::vector<Response>> run(Servable& servable, std::vector<std::vector<Tensor>> batch);

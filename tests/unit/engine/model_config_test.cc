@@ -76,10 +76,14 @@ TEST(ModelConfig, ReadsQueueAndPlacement) {
 
 TEST(ModelConfig, SaysWhatDoesntGoTogetherWithTheFile) {
   EXPECT_EQ(refusal("input { name: 'x' data_type: TYPE_FP32 dims: [-1, 3] }"), "");
-  EXPECT_EQ(refusal("input { name: 'x' data_type: TYPE_FP32 dims: [7, 3] }"), "") << "a fixed size within a variable dimension";
-  EXPECT_THAT(refusal("input { name: 'z' data_type: TYPE_FP32 dims: [-1, 3] }"), HasSubstr("input 'z', but the file has 'x'"));
-  EXPECT_THAT(refusal("input { name: 'x' data_type: TYPE_INT8 dims: [-1, 3] }"), HasSubstr("write data_type: TYPE_FP32"));
-  EXPECT_THAT(refusal("input { name: 'x' data_type: TYPE_FP32 dims: [-1, 4] }"), HasSubstr("[-1,4] in config.pbtxt, but [-1,3]"));
+  EXPECT_EQ(refusal("input { name: 'x' data_type: TYPE_FP32 dims: [7, 3] }"), "")
+      << "a fixed size within a variable dimension";
+  EXPECT_THAT(refusal("input { name: 'z' data_type: TYPE_FP32 dims: [-1, 3] }"),
+              HasSubstr("input 'z', but the file has 'x'"));
+  EXPECT_THAT(refusal("input { name: 'x' data_type: TYPE_INT8 dims: [-1, 3] }"),
+              HasSubstr("write data_type: TYPE_FP32"));
+  EXPECT_THAT(refusal("input { name: 'x' data_type: TYPE_FP32 dims: [-1, 4] }"),
+              HasSubstr("[-1,4] in config.pbtxt, but [-1,3]"));
   EXPECT_THAT(refusal("input { name: 'x' data_type: TYPE_FP32 dims: [-1, -1] }"), HasSubstr("in the file"));
   EXPECT_THAT(refusal("input { name: 'x' data_type: TYPE_FP32 dims: [3] }"), HasSubstr("in the file"));
   EXPECT_THAT(refusal("input { name: 'x' } input { name: 'x' }"), HasSubstr("twice"));
@@ -98,7 +102,8 @@ TEST(ModelConfig, RefusesWhatItCantDoByName) {
   EXPECT_THAT(refusal("instance_group { count: -1 }"), HasSubstr("-1"));
   EXPECT_THAT(refusal("dynamic_batching { }"), HasSubstr("max_batch_size"));
   EXPECT_THAT(refusal("max_batch_size: -1"), HasSubstr("max_batch_size is -1"));
-  EXPECT_THAT(refusal("max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }"), HasSubstr("preferred_batch_size 8"));
+  EXPECT_THAT(refusal("max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }"),
+              HasSubstr("preferred_batch_size 8"));
 }
 
 TEST(ModelConfig, RefusesPlacementsThatDontExist) {

@@ -28,7 +28,9 @@ class ModelSourceTest : public ::testing::Test {
   Result<std::shared_ptr<const ModelSource>> open(std::uint64_t max_bytes = 1 << 20, bool snapshot = true) {
     return ModelSource::open(version / "model.onnx", snapshot ? snapshots : "", max_bytes);
   }
-  static std::string why(const Result<std::shared_ptr<const ModelSource>>& result) { return result ? "it was accepted" : result.error().message; }
+  static std::string why(const Result<std::shared_ptr<const ModelSource>>& result) {
+    return result ? "it was accepted" : result.error().message;
+  }
   void SetUp() override {
     std::filesystem::create_directories(version);
     std::filesystem::create_directories(snapshots);

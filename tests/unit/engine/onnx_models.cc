@@ -54,7 +54,8 @@ onnx::NodeProto& add_node(onnx::ModelProto& model, const std::string& op, const 
   return node;
 }
 
-onnx::TensorProto& add_weight(onnx::ModelProto& model, const std::string& name, const Dims& dims, const std::vector<float>& values) {
+onnx::TensorProto& add_weight(onnx::ModelProto& model, const std::string& name, const Dims& dims,
+                              const std::vector<float>& values) {
   auto& tensor = *model.mutable_graph()->add_initializer();
   tensor.set_name(name);
   tensor.set_data_type(onnx::TensorProto::FLOAT);
@@ -125,7 +126,9 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
   if (!file.flush()) throw std::runtime_error("can't write " + path.string());
 }
 
-void write_model(const std::filesystem::path& path, const onnx::ModelProto& model) { write_file(path, model.SerializeAsString()); }
+void write_model(const std::filesystem::path& path, const onnx::ModelProto& model) {
+  write_file(path, model.SerializeAsString());
+}
 
 TempDirectory::TempDirectory() {
   std::string name = (std::filesystem::temp_directory_path() / "npud-test-XXXXXX").string();

@@ -19,13 +19,15 @@ void add_input(onnx::ModelProto& model, const std::string& name, int type, const
 void add_output(onnx::ModelProto& model, const std::string& name, int type, const Dims& dims);
 onnx::NodeProto& add_node(onnx::ModelProto& model, const std::string& op, const std::vector<std::string>& inputs,
                           const std::vector<std::string>& outputs);
-onnx::TensorProto& add_weight(onnx::ModelProto& model, const std::string& name, const Dims& dims, const std::vector<float>& values);
+onnx::TensorProto& add_weight(onnx::ModelProto& model, const std::string& name, const Dims& dims,
+                              const std::vector<float>& values);
 
-onnx::ModelProto add_model(const Dims& dims);                                 // sum = a + b, FP32
-onnx::ModelProto scale_model(const Dims& dims, float factor);                 // y = x * factor, FP32
-onnx::ModelProto matmul_model(std::int64_t inner, std::int64_t outer, float seed);  // y[n,outer] = x[n,inner] · w, w from the seed
-onnx::ModelProto identity_model(int type, const Dims& dims);                  // y = x
-onnx::ModelProto expand_model();                                              // y = value expanded to shape (INT64 input)
+onnx::ModelProto add_model(const Dims& dims);                  // sum = a + b, FP32
+onnx::ModelProto scale_model(const Dims& dims, float factor);  // y = x * factor, FP32
+onnx::ModelProto matmul_model(std::int64_t inner, std::int64_t outer,
+                              float seed);                    // y[n,outer] = x[n,inner] · w, w from the seed
+onnx::ModelProto identity_model(int type, const Dims& dims);  // y = x
+onnx::ModelProto expand_model();                              // y = value expanded to shape (INT64 input)
 onnx::ModelProto cyclic_model();
 
 void write_file(const std::filesystem::path& path, const std::string& text);  // makes the directories

@@ -25,7 +25,8 @@ TEST_F(ServableTest, AnswersARequest) {
   auto loaded = engine.load("add", test::add_model({-1, 2}));
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_EQ(loaded->config.name(), "add");
-  auto responses = engine.run(*loaded->servable, {{float_tensor("a", {1, 2}, {1, 2}), float_tensor("b", {1, 2}, {3, 4})}});
+  auto responses =
+      engine.run(*loaded->servable, {{float_tensor("a", {1, 2}, {1, 2}), float_tensor("b", {1, 2}, {3, 4})}});
   ASSERT_TRUE(responses) << responses.error().message;
   ASSERT_EQ(responses->size(), 1u);
   EXPECT_EQ(responses->at(0).model, "add");
@@ -49,9 +50,11 @@ TEST_F(ServableTest, JoinsABatchAndTakesItApart) {
 }
 
 TEST_F(ServableTest, JoinsStringsToo) {
-  auto loaded = engine.load("text", test::identity_model(onnx::TensorProto::STRING, {-1, 1}), config("max_batch_size: 8"));
+  auto loaded =
+      engine.load("text", test::identity_model(onnx::TensorProto::STRING, {-1, 1}), config("max_batch_size: 8"));
   ASSERT_TRUE(loaded) << loaded.error().message;
-  auto responses = engine.run(*loaded->servable, {{test::string_tensor("x", {2, 1}, {"one", ""})}, {test::string_tensor("x", {1, 1}, {"three"})}});
+  auto responses = engine.run(*loaded->servable, {{test::string_tensor("x", {2, 1}, {"one", ""})},
+                                                  {test::string_tensor("x", {1, 1}, {"three"})}});
   ASSERT_TRUE(responses) << responses.error().message;
   EXPECT_EQ(test::strings(responses->at(0).outputs.at(0)), (std::vector<std::string>{"one", ""}));
   EXPECT_EQ(test::strings(responses->at(1).outputs.at(0)), (std::vector<std::string>{"three"}));
@@ -64,7 +67,8 @@ TEST_F(ServableTest, AModelThatMixesItsBatchIsFoundOut) {
   test::add_node(model, "ReduceSum", {"x"}, {"y"});
   auto loaded = engine.load("mix", model, config("max_batch_size: 8"));
   if (!loaded) return;  // refused at load: as good
-  auto responses = engine.run(*loaded->servable, {{float_tensor("x", {1, 2}, {1, 2})}, {float_tensor("x", {1, 2}, {3, 4})}});
+  auto responses =
+      engine.run(*loaded->servable, {{float_tensor("x", {1, 2}, {1, 2})}, {float_tensor("x", {1, 2}, {3, 4})}});
   EXPECT_FALSE(responses);
 }
 
@@ -99,13 +103,19 @@ TEST_F(ServableTest, WarmsUpBeforeItServes) {
     return result ? "it was accepted" : result.error().message;
   };
   EXPECT_THAT(refusal(R"(model_warmup { name: "w" })"), HasSubstr("model_warmup 'w': input 'x' is missing"));
-  EXPECT_THAT(refusal(R"(model_warmup { name: "w" inputs { key: "x" value { data_type: TYPE_FP32 dims: [1, 3] zero_data: true } } })"),
-              HasSubstr("[1,3]"));
-  EXPECT_THAT(refusal(R"(model_warmup { name: "w" inputs { key: "x" value { data_type: TYPE_FP32 dims: [1, 2] input_data_file: "../x" } } })"),
-              HasSubstr("must be the name of a file"));
+  EXPECT_THAT(
+      refusal(
+          R"(model_warmup { name: "w" inputs { key: "x" value { data_type: TYPE_FP32 dims: [1, 3] zero_data: true } } })"),
+      HasSubstr("[1,3]"));
+  EXPECT_THAT(
+      refusal(
+          R"(model_warmup { name: "w" inputs { key: "x" value { data_type: TYPE_FP32 dims: [1, 2] input_data_file: "../x" } } })"),
+      HasSubstr("must be the name of a file"));
   test::write_file(engine.directory.path() / "models/scale/warmup/data", std::string(7, 'x'));
-  EXPECT_THAT(refusal(R"(model_warmup { name: "w" inputs { key: "x" value { data_type: TYPE_FP32 dims: [1, 2] input_data_file: "data" } } })"),
-              HasSubstr("has 7 bytes"));
+  EXPECT_THAT(
+      refusal(
+          R"(model_warmup { name: "w" inputs { key: "x" value { data_type: TYPE_FP32 dims: [1, 2] input_data_file: "data" } } })"),
+      HasSubstr("has 7 bytes"));
 }
 
 TEST_F(ServableTest, CorruptFilesAreRefusedWithTheModelsName) {

@@ -18,7 +18,8 @@ class SessionTest : public ::testing::Test {
  protected:
   std::unique_ptr<Session> make(const onnx::ModelProto& model, std::uint64_t limit_bytes = 0) {
     test::write_model(directory.path() / "model.onnx", model);
-    auto session = Session::create(test::shared_runtime(), host, directory.path() / "model.onnx", {.memory_limit_bytes = limit_bytes}, nullptr);
+    auto session = Session::create(test::shared_runtime(), host, directory.path() / "model.onnx",
+                                   {.memory_limit_bytes = limit_bytes}, nullptr);
     EXPECT_TRUE(session) << session.error().message;
     return session ? std::move(*session) : nullptr;
   }
@@ -94,10 +95,11 @@ TEST_F(SessionTest, CarriesStringsByTheirLength) {
 }
 
 TEST_F(SessionTest, CarriesEveryType) {
-  for (int type : {onnx::TensorProto::BOOL, onnx::TensorProto::UINT8, onnx::TensorProto::UINT16, onnx::TensorProto::UINT32,
-                   onnx::TensorProto::UINT64, onnx::TensorProto::INT8, onnx::TensorProto::INT16, onnx::TensorProto::INT32,
-                   onnx::TensorProto::INT64, onnx::TensorProto::FLOAT16, onnx::TensorProto::FLOAT, onnx::TensorProto::DOUBLE,
-                   onnx::TensorProto::BFLOAT16}) {
+  for (int type :
+       {onnx::TensorProto::BOOL, onnx::TensorProto::UINT8, onnx::TensorProto::UINT16, onnx::TensorProto::UINT32,
+        onnx::TensorProto::UINT64, onnx::TensorProto::INT8, onnx::TensorProto::INT16, onnx::TensorProto::INT32,
+        onnx::TensorProto::INT64, onnx::TensorProto::FLOAT16, onnx::TensorProto::FLOAT, onnx::TensorProto::DOUBLE,
+        onnx::TensorProto::BFLOAT16}) {
     auto session = make(test::identity_model(type, {-1}));
     ASSERT_TRUE(session) << type;
     const DataType ours = inspect_onnx_file(directory.path() / "model.onnx", 1 << 20)->inputs[0].type;
@@ -147,7 +149,8 @@ TEST_F(SessionTest, CountsItsWeightsAndGivesThemBack) {
   }
   EXPECT_EQ(host.used_bytes(), 0u);
   test::write_model(directory.path() / "model.onnx", test::matmul_model(1024, 1024, 1));
-  auto refused = Session::create(test::shared_runtime(), host, directory.path() / "model.onnx", {.memory_limit_bytes = 1 << 20}, nullptr);
+  auto refused = Session::create(test::shared_runtime(), host, directory.path() / "model.onnx",
+                                 {.memory_limit_bytes = 1 << 20}, nullptr);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted) << refused.error().message;
 }

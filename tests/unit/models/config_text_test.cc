@@ -9,7 +9,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string why(const Result<inference::ModelConfig>& result) { return result ? "it was accepted" : result.error().message; }
+std::string why(const Result<inference::ModelConfig>& result) {
+  return result ? "it was accepted" : result.error().message;
+}
 
 TEST(ConfigText, ReadsWhatPeopleWrite) {
   auto config = parse_config_text(R"(
@@ -31,7 +33,8 @@ TEST(ConfigText, ReadsWhatPeopleWrite) {
 }
 
 TEST(ConfigText, ErrorsNameFileLineAndColumn) {
-  EXPECT_THAT(why(parse_config_text("name: \"a\"\n  nome: \"b\"\n", "m/config.pbtxt")), StartsWith("m/config.pbtxt:2:7: "));
+  EXPECT_THAT(why(parse_config_text("name: \"a\"\n  nome: \"b\"\n", "m/config.pbtxt")),
+              StartsWith("m/config.pbtxt:2:7: "));
   EXPECT_THAT(why(parse_config_text("name: \"a\"\n  nome: \"b\"\n", "m/config.pbtxt")), HasSubstr("nome"));
   EXPECT_THAT(why(parse_config_text("max_batch_size: 99999999999", "f")), StartsWith("f:1:"));
   EXPECT_THAT(why(parse_config_text("name: \"a\" name: \"b\"", "f")), HasSubstr("name"));
@@ -51,7 +54,8 @@ TEST(ConfigText, RefusesHostileText) {
 }
 
 TEST(ConfigText, AnOverrideMayBeJson) {
-  auto config = parse_config_override(R"( {"maxBatchSize": 4, "parameters": {"npud.class": {"string_value": "batch"}}})");
+  auto config =
+      parse_config_override(R"( {"maxBatchSize": 4, "parameters": {"npud.class": {"string_value": "batch"}}})");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->max_batch_size(), 4);
   EXPECT_TRUE(parse_config_override(R"({"max_batch_size": 4})"));

@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 
 TEST(ModelName, IsOnePathComponent) {
   EXPECT_TRUE(check_model_name("resnet-50_v1.5"));
-  for (std::string name : {"", ".", "..", ".hidden", "a/b", "/etc", "../x", "a\nb"}) EXPECT_FALSE(check_model_name(name)) << name;
+  for (std::string name : {"", ".", "..", ".hidden", "a/b", "/etc", "../x", "a\nb"})
+    EXPECT_FALSE(check_model_name(name)) << name;
   EXPECT_FALSE(check_model_name(std::string_view("a\0b", 3)));
   EXPECT_FALSE(check_model_name(std::string(256, 'a')));
 }
@@ -33,7 +34,8 @@ TEST_F(LayoutTest, FindsModelsAndVersions) {
   test::write_file(root / "b/1/model.onnx", "");
   test::write_file(root / "a/10/model.onnx", "");
   test::write_file(root / "a/9/model.onnx", "");
-  for (std::string name : {"0", "01", "-1", "1x", "x", "99999999999999999999"}) std::filesystem::create_directories(root / "a" / name);
+  for (std::string name : {"0", "01", "-1", "1x", "x", "99999999999999999999"})
+    std::filesystem::create_directories(root / "a" / name);
   test::write_file(root / "a/7", "a file");
   test::write_file(root / "README", "");
   test::write_file(root / ".git/1/x", "");

@@ -27,11 +27,14 @@ class RepositoryTest : public ::testing::Test {
     std::filesystem::create_directories(path.parent_path());
     std::filesystem::rename(engine.directory.path() / "staged", path);
   }
-  void put_config(const std::string& model, const std::string& text) { test::write_file(root / model / "config.pbtxt", text); }
+  void put_config(const std::string& model, const std::string& text) {
+    test::write_file(root / model / "config.pbtxt", text);
+  }
 
   Repository& open(ControlMode mode, std::vector<std::string> startup = {}) {
     std::filesystem::create_directories(root);
-    RepositoryOptions options{.root = root, .mode = mode, .poll_interval = std::chrono::hours(1), .startup_models = std::move(startup)};
+    RepositoryOptions options{
+        .root = root, .mode = mode, .poll_interval = std::chrono::hours(1), .startup_models = std::move(startup)};
     auto opened = Repository::open(options, *engine.loader, server, engine.events);
     EXPECT_TRUE(opened) << opened.error().message;
     repository = std::move(*opened);
@@ -195,7 +198,8 @@ TEST_F(RepositoryTest, TakesAConfigurationWithTheRequest) {
   EXPECT_EQ(repository.config("m", {})->max_batch_size(), 4);
   ASSERT_TRUE(repository.load("m"));
   EXPECT_EQ(repository.config("m", {})->max_batch_size(), 0);
-  EXPECT_THAT(repository.load("m", {{"file:1/model.onnx", "bytes"}}).error().message, HasSubstr("put it into the repository"));
+  EXPECT_THAT(repository.load("m", {{"file:1/model.onnx", "bytes"}}).error().message,
+              HasSubstr("put it into the repository"));
   EXPECT_THAT(repository.load("m", {{"colour", "red"}}).error().message, HasSubstr("'colour'"));
   EXPECT_FALSE(repository.load("m", {{"config", "{"}}));
   EXPECT_EQ(ask("m").value(), 2);
