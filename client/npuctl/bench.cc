@@ -188,6 +188,7 @@ void show(const Args& args, const client::LoadReport& report, bool json) {
 }
 
 int bench(const Session& session, const Args& args) {
+  catch_interrupts();  // before anything is under way: whenever it comes, the load ends in order and shows what it has
   auto client = session.open();
   if (!client) return report(client.error());
   auto inputs = make_inputs(*client, args);
@@ -226,7 +227,6 @@ int bench(const Session& session, const Args& args) {
                 << std::flush;
     };
   }
-  catch_interrupts();
   client::LoadReport done = client::run_load(*client, options, [] { return interrupted != 0; });
   if (progress) std::cerr << "\r\x1b[K";
   show(args, done, session.json);

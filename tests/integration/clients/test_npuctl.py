@@ -95,13 +95,21 @@ class Npuctl(harness.DaemonTest):
         self.assertIn("--shape x=", done.stderr)
         self.assertIn("no input 'y'", self.ctl("bench", "ocr_cls", "--shape", "y=1", "--shape", "x=1,3,48,192", "-n", "1", status=2).stderr)
 
+    def requests_done(self):
+        from npud_examples.client import control_pb2
+        return sum(t.succeeded for t in self.client.control.ListTenants(control_pb2.ListTenantsRequest(), timeout=30).tenants)
+
     def test_bench_ends_when_interrupted_and_shows_what_it_has(self):
+        before = self.requests_done()
         process = subprocess.Popen([self.program, "-a", self.daemon.address, "bench", "ocr_cls", "--shape", "x=1,3,48,192", "-t", "600"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-        time.sleep(1)
+        deadline = time.monotonic() + 120
+        while self.requests_done() < before + 3:
+            self.assertLess(time.monotonic(), deadline, "bench sends nothing")
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
-        self.assertRegex(out, r"\d+ requests in ")
+        self.assertRegex(out, r"^[1-9]\d* requests in ")
 
     # -- device, tenants
 
@@ -144,6 +152,7 @@ class Npuctl(harness.DaemonTest):
                     seen += os.read(parent, 65536)
                 except OSError:
                     break
+        process.wait(60)
         os.close(parent)
         self.assertGreaterEqual(seen.count(b"\x1b[H"), 3)
         self.assertIn(b"DEVICE", seen)
