@@ -286,6 +286,49 @@ out:
 	return ret;
 }
 
+static bool is_shared(struct rknpu_bo *bo, struct rknpu_handle *handle, struct rknpu_space *space)
+{
+	bool shared;
+
+	if (!bo_imported(bo) && !READ_ONCE(bo->base.base.dma_buf))
+		return false;
+	mutex_lock(&bo->lock);
+	/* Once, though the file may have several handles. */
+	shared = find_handle(bo, handle->file) == handle && find_mapping(bo, handle->file->id, space);
+	mutex_unlock(&bo->lock);
+	return shared;
+}
+
+int rknpu_bo_get_shared(struct rknpu_file *file, struct rknpu_space *space, struct drm_gem_object ***objs,
+			unsigned int *count)
+{
+	struct drm_gem_object **array = NULL;
+	struct rknpu_handle *handle;
+	unsigned int n = 0;
+	unsigned long index;
+	int ret = 0;
+
+	mutex_lock(&file->lock);
+	xa_for_each(&file->handles, index, handle) {
+		struct rknpu_bo *bo = handle->bo;
+
+		if (!is_shared(bo, handle, space))
+			continue;
+		if (!array)
+			array = kvmalloc_array(file->nr_handles, sizeof(*array), GFP_KERNEL);
+		if (!array) {
+			ret = -ENOMEM;
+			break;
+		}
+		drm_gem_object_get(&bo->base.base);
+		array[n++] = &bo->base.base;
+	}
+	mutex_unlock(&file->lock);
+	*objs = array;
+	*count = n;
+	return ret;
+}
+
 /* --- ioctls ------------------------------------------------------------------------------------------------------------------- */
 
 static int mem_lookup(struct drm_file *drm_file, struct rknpu_mem_create *args)

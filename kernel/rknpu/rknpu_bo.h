@@ -12,6 +12,7 @@ struct drm_file;
 struct rknpu_device;
 struct rknpu_file;
 struct rknpu_mapping;
+struct rknpu_space;
 
 /**
  * struct rknpu_bo - a buffer: shmem pages of ours, or an import
@@ -42,6 +43,13 @@ struct drm_gem_object *rknpu_gem_prime_import(struct drm_device *drm, struct dma
 int rknpu_bo_vmap(struct rknpu_bo *bo, struct iosys_map *map);
 /* Maps every import of the file that is not yet in the space where it can be, at the address it has elsewhere. */
 int rknpu_bo_map_imports(struct rknpu_file *file, unsigned int domain);
+
+/*
+ * The buffers that @file has in @space and others may have, too: imports, and what was exported. References, in an array for kvfree();
+ * none gives no array.
+ */
+int rknpu_bo_get_shared(struct rknpu_file *file, struct rknpu_space *space, struct drm_gem_object ***objs,
+			unsigned int *count);
 
 int rknpu_ioctl_mem_create(struct drm_device *drm, void *data, struct drm_file *drm_file);
 int rknpu_ioctl_mem_map(struct drm_device *drm, void *data, struct drm_file *drm_file);

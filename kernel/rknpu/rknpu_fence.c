@@ -9,6 +9,7 @@
 struct rknpu_fence {
 	struct dma_fence base;
 	spinlock_t lock;	/* of @base */
+	u64 file_id;
 };
 
 static const char *fence_driver_name(struct dma_fence *fence)
@@ -33,7 +34,7 @@ static const struct dma_fence_ops fence_ops = {
 	.release = fence_release,
 };
 
-struct dma_fence *rknpu_fence_create(void)
+struct dma_fence *rknpu_fence_create(u64 file_id)
 {
 	struct rknpu_fence *fence = kzalloc(sizeof(*fence), GFP_KERNEL);
 
@@ -43,8 +44,14 @@ struct dma_fence *rknpu_fence_create(void)
 	/* A sync_file may outlive the device and all its files. */
 	__module_get(THIS_MODULE);
 	spin_lock_init(&fence->lock);
+	fence->file_id = file_id;
 	dma_fence_init(&fence->base, &fence_ops, &fence->lock, dma_fence_context_alloc(1), 1);
 	return &fence->base;
+}
+
+bool rknpu_fence_is_of_file(const struct dma_fence *fence, u64 file_id)
+{
+	return rcu_access_pointer(fence->ops) == &fence_ops && container_of(fence, struct rknpu_fence, base)->file_id == file_id;
 }
 
 void rknpu_fence_signal(struct dma_fence *fence, int result)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/dma-resv.h>
 #include <linux/file.h>
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -185,7 +186,7 @@ static void dep_signalled(struct dma_fence *fence, struct dma_fence_cb *cb)
 	struct rknpu_job_dep *dep = container_of(cb, struct rknpu_job_dep, cb);
 	struct rknpu_job *job = dep->job;
 
-	if (fence->error)
+	if (dep->explicit && fence->error)
 		atomic_cmpxchg(&job->deps_error, 0, fence->error);
 	deps_done(job);
 	rknpu_job_put(job);
@@ -204,7 +205,7 @@ static void deps_arm(struct rknpu_job *job)
 		atomic_inc(&job->deps_left);
 		if (dma_fence_add_callback(dep->fence, &dep->cb, dep_signalled)) {
 			/* signalled before */
-			if (dep->fence->error)
+			if (dep->explicit && dep->fence->error)
 				atomic_cmpxchg(&job->deps_error, 0, dep->fence->error);
 			atomic_dec(&job->deps_left);
 			dep->job = NULL;
@@ -226,18 +227,46 @@ static void deps_disarm(struct rknpu_job *job)
 	mutex_unlock(&job->deps_lock);
 }
 
+/* Takes the reference over, in any case. */
+static int deps_add(struct rknpu_job *job, struct dma_fence *fence, bool explicit)
+{
+	struct rknpu_job_dep *deps;
+
+	deps = krealloc(job->deps, (job->nr_deps + 1) * sizeof(*deps), GFP_KERNEL);
+	if (!deps) {
+		dma_fence_put(fence);
+		return -ENOMEM;
+	}
+	job->deps = deps;
+	deps[job->nr_deps++] = (struct rknpu_job_dep) { .fence = fence, .explicit = explicit };
+	return 0;
+}
+
 static int deps_add_fd(struct rknpu_job *job, int fd)
 {
 	struct dma_fence *fence = sync_file_get_fence(fd);
 
-	if (!fence)
-		return -EINVAL;
-	job->deps = kcalloc(1, sizeof(*job->deps), GFP_KERNEL);
-	if (!job->deps) {
-		dma_fence_put(fence);
-		return -ENOMEM;
+	return fence ? deps_add(job, fence, true) : -EINVAL;
+}
+
+/*
+ * What others do with a buffer comes before this job: a job names no buffers, so each shared one of its space counts as read and written. Jobs of
+ * one file don't wait for each other; they never did in this interface, and three threads on three cores live by it.
+ */
+static int deps_add_resv(struct rknpu_job *job, struct dma_resv *resv)
+{
+	struct dma_resv_iter cursor;
+	struct dma_fence *fence;
+	int ret;
+
+	dma_resv_assert_held(resv);
+	dma_resv_for_each_fence(&cursor, resv, DMA_RESV_USAGE_READ, fence) {
+		if (rknpu_fence_is_of_file(fence, job->file->id) || dma_fence_is_signaled(fence))
+			continue;
+		ret = deps_add(job, dma_fence_get(fence), false);
+		if (ret)
+			return ret;
 	}
-	job->deps[job->nr_deps++].fence = fence;
 	return 0;
 }
 
@@ -383,6 +412,40 @@ static int job_publish(struct rknpu_job *job)
 	return ret;
 }
 
+/*
+ * Publishes the job and leaves its fence with each shared buffer, all of which are locked at once, so that two who share several of them
+ * see one order. The fence will signal, whatever becomes of the job.
+ */
+static int job_publish_shared(struct rknpu_job *job)
+{
+	struct ww_acquire_ctx acquire;
+	struct drm_gem_object **objs;
+	unsigned int count, i;
+	int ret;
+
+	ret = rknpu_bo_get_shared(job->file, job->space, &objs, &count);
+	if (ret)
+		return ret;
+	if (!count)
+		return job_publish(job);
+	ret = drm_gem_lock_reservations(objs, count, &acquire);
+	if (ret)
+		goto out;
+	for (i = 0; i < count && !ret; i++) {
+		ret = dma_resv_reserve_fences(objs[i]->resv, 1);
+		ret = ret ?: deps_add_resv(job, objs[i]->resv);
+	}
+	ret = ret ?: job_publish(job);
+	for (i = 0; i < count && !ret; i++)
+		dma_resv_add_fence(objs[i]->resv, job->fence, DMA_RESV_USAGE_WRITE);
+	drm_gem_unlock_reservations(objs, count, &acquire);
+out:
+	for (i = 0; i < count; i++)
+		drm_gem_object_put(objs[i]);
+	kvfree(objs);
+	return ret;
+}
+
 static int job_fill(struct rknpu_job *job, const struct rknpu_submit *args, const struct rknpu_split *split)
 {
 	unsigned int i;
@@ -425,7 +488,7 @@ static struct rknpu_job *job_alloc(struct rknpu_device *rdev, struct rknpu_file 
 
 	if (!job)
 		return NULL;
-	job->fence = rknpu_fence_create();
+	job->fence = rknpu_fence_create(file->id);
 	if (!job->fence) {
 		kfree(job);
 		return NULL;
@@ -473,7 +536,7 @@ int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_
 			goto err_job;
 		}
 	}
-	ret = job_publish(job);
+	ret = job_publish_shared(job);
 	if (ret)
 		goto err_fd;
 	if (sync) {

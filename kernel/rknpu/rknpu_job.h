@@ -58,6 +58,7 @@ struct rknpu_job_dep {
 	struct dma_fence_cb cb;
 	struct rknpu_job *job;
 	struct dma_fence *fence;
+	bool explicit;			/* asked for: its error is the job's */
 };
 
 /**

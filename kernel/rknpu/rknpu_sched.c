@@ -400,8 +400,9 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 		ret = core_prepare(&rdev->cores[i], job);
 		if (!ret)
 			prepared |= BIT(i);
-		else if (core_strikes && ++rdev->cores[i].strikes >= core_strikes)
-			core_set_dead(&rdev->cores[i]);
+		else
+			/* It says something about the MMU, little about the core: others are preferred until it works. */
+			rdev->cores[i].strikes = max(rdev->cores[i].strikes, 1u);
 	}
 	if (ret)
 		goto err;
