@@ -75,9 +75,11 @@ std::unique_ptr<GrpcServers::PeerServer> GrpcServers::make_server(std::shared_pt
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(config_.max_streams_per_connection));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 * 1024);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, static_cast<int>(config_.handshake_timeout.count()));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(config_.idle_timeout.count()));
-  // A peer that was frozen or unplugged (TCP) is noticed; pings of clients are allowed at a sane rate.
+  // A peer that was unplugged (TCP), or that said no more than the preface, doesn't answer pings; pings of clients are allowed at a sane
+  // rate. An idle connection stays: its user's regions hang on it.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   peer->services.add_to(builder);

@@ -84,6 +84,14 @@ class Client:
             time.sleep(0.05)
 
 
+def closed(connection):
+    """Waits until the other end closes; what it had not read yet makes that a reset."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
 def floats(*values):
     return struct.pack(f"<{len(values)}f", *values)
 

@@ -65,7 +65,7 @@ def weights(megabytes):
                        [tensor("W", [count], [float(i % 7) for i in range(count)])]))
 
 
-def spin(size=96):
+def spin(size=16):
     """Multiplies matrices N times: work in proportion to its input, for tests of queues, cancellation and draining."""
     body = graph("body", [node("Identity", ["go"], ["go_on"]), node("MatMul", ["v", "W"], ["v_next"])],
                  [value_info("i", INT64, []), value_info("go", BOOL, []), value_info("v", FLOAT, [size, size])],
