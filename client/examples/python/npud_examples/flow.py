@@ -6,6 +6,7 @@ Each is a process with a uid of its own (where the caller may set it), since tha
 
 import multiprocessing
 import os
+import queue
 import time
 import traceback
 from collections import Counter
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from . import ocr, page, vad
+from .client import Client, network, silero
 
 SOUNDS = Path("/usr/share/sounds/alsa")
 UIDS = {"finder": 61001, "reader": 61002, "listener": 61003}
@@ -46,71 +48,70 @@ def recordings():
     return [*out, ("two seconds of silence", False, np.zeros(2 * vad.RATE_HZ, dtype=np.float32))]
 
 
-def _tenant(name, address, work, out, tell):
+def _find(client, tell, rounds, pixels, boxes):
+    for number in range(rounds):
+        found = ocr.find_lines(pixels, network(client, "ocr_det"))
+        tell(f"finder: {len(found)} lines on the page (round {number + 1} of {rounds})")
+        boxes.send(found)
+
+
+def _read(client, tell, rounds, pixels, boxes, characters):
+    classify, recognize = network(client, "ocr_cls"), network(client, "ocr_rec")
+    read_rounds = []
+    for number in range(rounds):
+        found = boxes.recv()
+        read_rounds.append([ocr.read_line(pixels, box, characters, classify, recognize) for box in found])
+        tell(f"reader: {len(found)} lines turned and read (round {number + 1} of {rounds})")
+    return read_rounds
+
+
+def _listen(client, tell, sounds):
+    heard = []
+    for name, is_voice, samples in sounds:
+        scores = {m: float(vad.speech_probabilities(samples, silero(client, m)).max()) for m in VAD_MODELS}
+        heard.append(Heard(name, is_voice, scores))
+        tell(f"listener: {name}")
+    return heard
+
+
+def _tenant(name, address, out, work, *args):
     """Runs in a process of its own: takes the tenant's uid, works, sends (name, kind, what) to `out`."""
     try:
         if os.geteuid() == 0:
             os.setgroups([])
             os.setresgid(UIDS[name], UIDS[name], UIDS[name])
             os.setresuid(UIDS[name], UIDS[name], UIDS[name])
-        from .client import Client  # gRPC's threads are made after the fork, not before
         with Client(address) as client:
             client.wait_until_ready()
-            result = work(client, tell)
+            result = work(client, lambda text: out.put((name, "progress", text)), *args)
             out.put((name, "done", (result, client.latencies_us, dict(client.paths))))
     except BaseException:  # the parent shows it and gives up
         out.put((name, "failed", traceback.format_exc()))
 
 
 def run(address, characters, rounds=3, image=None, progress=lambda text: None, timeout_s=600):
-    """Returns an Outcome; RuntimeError with the tenant's traceback when one fails."""
-    context = multiprocessing.get_context("fork")
+    """Returns an Outcome; RuntimeError with the tenant's traceback when one fails, or when they aren't done in time."""
+    # Not forked: a process that has used gRPC can't go on in a child.
+    context = multiprocessing.get_context("spawn")
     out = context.Queue()
     boxes_out, boxes_in = context.Pipe(duplex=False)
-    image = image or page.render()
-    pixels = page.as_array(image)
-    sounds = recordings()
-
-    def find(client, tell):
-        from .client import network
-        for number in range(rounds):
-            boxes = ocr.find_lines(pixels, network(client, "ocr_det"))
-            tell(f"finder: {len(boxes)} lines on the page (round {number + 1} of {rounds})")
-            boxes_in.send(boxes)
-
-    def read(client, tell):
-        from .client import network
-        classify, recognize = network(client, "ocr_cls"), network(client, "ocr_rec")
-        read_rounds = []
-        for number in range(rounds):
-            boxes = boxes_out.recv()
-            read_rounds.append([ocr.read_line(pixels, box, characters, classify, recognize) for box in boxes])
-            tell(f"reader: {len(boxes)} lines turned and read (round {number + 1} of {rounds})")
-        return read_rounds
-
-    def listen(client, tell):
-        from .client import silero
-        heard = []
-        for name, is_voice, samples in sounds:
-            scores = {model: float(vad.speech_probabilities(samples, silero(client, model)).max()) for model in VAD_MODELS}
-            heard.append(Heard(name, is_voice, scores))
-            tell(f"listener: {name}")
-        return heard
-
-    def tell_from(name):
-        return lambda text: out.put((name, "progress", text))
-
+    pixels = page.as_array(image or page.render())
     begin = time.monotonic()
     processes = [
-        context.Process(target=_tenant, args=(name, address, work, out, tell_from(name)), name=f"npud-{name}", daemon=True)
-        for name, work in (("finder", find), ("reader", read), ("listener", listen))
+        context.Process(target=_tenant, args=(name, address, out, *work), name=f"npud-{name}", daemon=True)
+        for name, *work in (("finder", _find, rounds, pixels, boxes_in), ("reader", _read, rounds, pixels, boxes_out, characters),
+                            ("listener", _listen, recordings()))
     ]
     for process in processes:
         process.start()
     results = {}
     try:
         while len(results) < len(processes):
-            name, kind, what = out.get(timeout=max(0.1, begin + timeout_s - time.monotonic()))
+            try:
+                name, kind, what = out.get(timeout=max(0.1, begin + timeout_s - time.monotonic()))
+            except queue.Empty:
+                working = [p.name for p in processes if p.name.removeprefix("npud-") not in results]
+                raise RuntimeError(f"not done after {timeout_s} s: {', '.join(working)}") from None
             if kind == "progress":
                 progress(what)
             elif kind == "failed":
@@ -120,7 +121,9 @@ def run(address, characters, rounds=3, image=None, progress=lambda text: None, t
         elapsed_s = time.monotonic() - begin
     finally:
         for process in processes:
-            process.join(5)
+            if len(results) < len(processes):
+                process.kill()
+            process.join(30)
             if process.is_alive():
                 process.kill()
                 process.join()
