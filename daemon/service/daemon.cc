@@ -260,6 +260,7 @@ int Daemon::next_signal() {
       log_line(LogLevel::error, message_id::no_progress, std::format("npud makes no progress: {}.", progress_->reason()));
       notify_status(std::format("No progress: {}.", progress_->reason()));
     }
+    give_memory_back_when_idle();
     if (!ready_) {
       notify_extend_timeout(interval * 4);
     }
@@ -271,6 +272,16 @@ int Daemon::next_signal() {
       return signal;
     }
   }
+}
+
+// Once after work, when a whole interval brought none.
+void Daemon::give_memory_back_when_idle() {
+  const std::uint64_t done = progress_->done();
+  if (done != trimmed_at_ && done == seen_done_ && server_->snapshot().in_flight == 0) {
+    ::malloc_trim(0);
+    trimmed_at_ = done;
+  }
+  seen_done_ = done;
 }
 
 void Daemon::reload() {

@@ -42,6 +42,7 @@ class Daemon {
   void load_models();
   void reload();
   int next_signal();
+  void give_memory_back_when_idle();
   void drain();
   api::DaemonFacts facts() const;
 
@@ -65,6 +66,7 @@ class Daemon {
   std::unique_ptr<Connections> connections_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Metrics> metrics_;
+  std::uint64_t seen_done_ = 0, trimmed_at_ = 0;
   std::atomic<bool> ready_{false};
   std::jthread loading_;
 };

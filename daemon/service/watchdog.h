@@ -20,6 +20,8 @@ class Progress {
   // True while there is progress; else `reason()` says what is stuck.
   bool check(std::chrono::steady_clock::time_point now);
   const std::string& reason() const { return reason_; }
+  // Grows with everything that ended, as of the last check.
+  std::uint64_t done() const { return last_done_; }
 
  private:
   std::uint64_t work_done() const;
