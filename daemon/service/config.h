@@ -61,6 +61,7 @@ struct RepositoryConfig {
 
 struct EngineConfig {
   std::uint32_t threads = 0;  // that compute one run; 0: one a CPU
+  bool spin = false;          // threads wait for work by spinning: quicker for one model, worse for everybody else
   std::uint32_t workers = 0;  // batches in flight at once; 0: 16
 };
 

@@ -84,6 +84,7 @@ void visit_config(Visitor& v, Config& c) {
   }
   if (v.section("engine")) {
     v.value("threads", Count{c.engine.threads, 0, 1024});
+    v.value("spin", c.engine.spin);
     v.value("workers", Count{c.engine.workers, 0, 1024});
   }
   if (v.section("queue")) {

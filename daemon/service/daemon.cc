@@ -96,7 +96,7 @@ Result<> Daemon::open() {
 }
 
 Result<> Daemon::open_engine() {
-  auto runtime = Runtime::create({.threads = config_.engine.threads, .spin = false, .log = log_runtime_line});
+  auto runtime = Runtime::create({.threads = config_.engine.threads, .spin = config_.engine.spin, .log = log_runtime_line});
   if (!runtime) {
     return std::unexpected(runtime.error());
   }
