@@ -182,6 +182,14 @@ static double throughput(unsigned processes, unsigned milliseconds) {
   for (unsigned i = 0; i < processes; i++) before += finished[i];
   *go = 1;
   sleep_ms(milliseconds);
+  /* A host that is busy with other things may need longer for a number that means something. */
+  while (now_ns() - start < 60 * UINT64_C(1000000000)) {
+    uint64_t least = UINT64_MAX;
+
+    for (unsigned i = 0; i < processes; i++) least = finished[i] < least ? finished[i] : least;
+    if (least > 15) break;
+    sleep_ms(50);
+  }
   for (unsigned i = 0; i < processes; i++) sum += finished[i];
   seconds = (double)(now_ns() - start) / 1e9;
   for (unsigned i = 0; i < processes; i++) {

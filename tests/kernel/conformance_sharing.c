@@ -2,12 +2,14 @@
 /* PRIME, in and out. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <linux/udmabuf.h>
 
+#include "board.h"
 #include "conformance.h"
 
 static void test_prime_between_files(void) {
@@ -116,10 +118,47 @@ static void test_import_from_udmabuf(void) {
   CHECK_EQ(npu_gemm_wrong(&g.shape, out + 1024), 0);
 }
 
+static bool readable(int dmabuf) {
+  struct pollfd wait = {.fd = dmabuf, .events = POLLIN};
+
+  return poll(&wait, 1, 0) == 1 && (wait.revents & POLLIN);
+}
+
+/* What a job writes to a shared buffer, others wait for without being told: who polls the dma-buf, and jobs of files that import it. */
+static void test_implicit_fences(void) {
+  const int a = npu_open_or_die(), b = npu_open_or_die();
+  struct gemm slow, quick;
+  struct bo foreign;
+  uint32_t handle = 0;
+  int dmabuf, first, second;
+
+  NPUD_ONLY();
+  if (!board_present()) SKIP("no virtual board: a job that takes its time is needed");
+  REQUIRE(gemm_small(&slow, a, 0, true, 64) == 0 && gemm_small(&quick, b, 0, true, 65) == 0);
+  dmabuf = bo_export(&slow.data);
+  REQUIRE(dmabuf >= 0 && bo_import(b, dmabuf, &handle) == 0 && bo_lookup(b, &foreign, handle, 0) == 0, "(%s)", strerror(errno));
+  CHECK(readable(dmabuf));
+  board_fault(VBOARD_FAULT_IRQ_LATE, 0, 3000000, 1);
+  first = gemm_start(&slow, 1, NPU_TIMEOUT_MS, 0);
+  REQUIRE(first >= 0);
+  if (fence_wait(first, 0) == 0) CHECK(!readable(dmabuf) || fence_wait(first, 0) != 0, "(the dma-buf is readable under a running job)");
+  second = gemm_start(&quick, 2, NPU_TIMEOUT_MS, 0);
+  REQUIRE(second >= 0, "(%s)", strerror(errno));
+  CHECK_EQ(fence_wait(second, NPU_TIMEOUT_MS), 1);
+  CHECK_EQ(fence_wait(first, 0), 1); /* the importer's job came after the exporter's, on another core all the same */
+  CHECK(fence_time_ns(first) <= fence_time_ns(second));
+  CHECK_EQ(fence_wait(first, NPU_TIMEOUT_MS), 1);
+  CHECK_EQ(gemm_wrong(&slow), 0);
+  CHECK_EQ(gemm_wrong(&quick), 0);
+  for (int i = 0; i < 2000 && !readable(dmabuf); i++) sleep_ms(5);
+  CHECK(readable(dmabuf));
+}
+
 const struct test sharing_tests[] = {
     {"prime-between-files", test_prime_between_files, 0},
     {"prime-reimport-gives-the-same-buffer", test_prime_reimport_gives_the_same_buffer, 0},
     {"prime-import-is-used-by-a-job", test_prime_import_is_used_by_a_job, 0},
     {"prime-import-from-udmabuf", test_import_from_udmabuf, 0},
+    {"prime-implicit-fences", test_implicit_fences, 0},
 };
 const unsigned sharing_test_count = sizeof(sharing_tests) / sizeof(sharing_tests[0]);
