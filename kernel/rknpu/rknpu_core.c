@@ -178,7 +178,7 @@ static int core_reset(struct rknpu_core *core)
 	return ret;
 }
 
-int rknpu_core_stop(struct rknpu_core *core)
+int rknpu_core_halt(struct rknpu_core *core)
 {
 	struct rknpu_device *rdev = core->rdev;
 	int ret;
@@ -215,17 +215,18 @@ int rknpu_core_stop(struct rknpu_core *core)
 	}
 	if (ret)
 		dev_err(rknpu_core_dev(core), "core %u can't be stopped: %d\n", core->index, ret);
-	if (!ret) {
-		ret = rknpu_mmu_after_reset(core->unit);
-		if (ret)
-			dev_err(rknpu_core_dev(core), "the MMU of core %u doesn't come back after a reset: %d\n", core->index,
-				ret);
-	}
 	if (!ret && readl(core->pc + RKNPU_PC_VERSION) == ~0u) {
 		dev_err(rknpu_core_dev(core), "core %u doesn't answer after a reset\n", core->index);
 		ret = -EIO;
 	}
 	return ret;
+}
+
+int rknpu_core_stop(struct rknpu_core *core)
+{
+	int ret = rknpu_core_halt(core);
+
+	return ret ?: rknpu_mmu_after_reset(core->unit);
 }
 
 void rknpu_core_irq_enable(struct rknpu_core *core, bool on)

@@ -72,9 +72,12 @@ void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, 
 /* Looks at the hardware as the interrupt handler does. True if the chunk is complete; *raw is INT_RAW. */
 bool rknpu_core_poll(struct rknpu_core *core, u32 *raw);
 /*
- * Stops the core, whatever it does, and leaves it ready for the next job. After 0 no DMA of it is under way or will be. Errors mean that
- * this isn't certain: the caller must treat the core as dead and keep what it could reach.
+ * Stops the core, whatever it does. After 0 no DMA of it is under way or will be. Errors mean that this isn't certain: the caller must
+ * treat the core as dead and keep what it could reach. The reset may have taken the registers of its MMU along: before the next
+ * job, rknpu_mmu_after_reset() or rknpu_mmu_must_reattach().
  */
+int rknpu_core_halt(struct rknpu_core *core);
+/* The same, and the MMU, too, for a core behind whose unit nothing else runs. */
 int rknpu_core_stop(struct rknpu_core *core);
 int rknpu_core_request_irq(struct rknpu_core *core);
 /* Takes the handler's right to touch registers away, or gives it. */

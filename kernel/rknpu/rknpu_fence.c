@@ -51,7 +51,10 @@ struct dma_fence *rknpu_fence_create(u64 file_id)
 
 bool rknpu_fence_is_of_file(const struct dma_fence *fence, u64 file_id)
 {
-	return rcu_access_pointer(fence->ops) == &fence_ops && container_of(fence, struct rknpu_fence, base)->file_id == file_id;
+	/* Some kernels have it as an RCU pointer; only its value counts here. */
+	const void *ops = (__force const void *)READ_ONCE(fence->ops);
+
+	return ops == &fence_ops && container_of(fence, struct rknpu_fence, base)->file_id == file_id;
 }
 
 void rknpu_fence_signal(struct dma_fence *fence, int result)

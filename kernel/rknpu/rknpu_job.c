@@ -297,28 +297,48 @@ void rknpu_job_cancel(struct rknpu_job *job, int error)
 	}
 }
 
+/* Under rdev->lock. What is to be cancelled next, jobs that don't run first, or one more of those that end would start another. */
+static struct rknpu_job *next_to_cancel(struct rknpu_file *file, u32 cores, u64 last, bool *told)
+{
+	struct rknpu_job *job, *running = NULL, *ending = NULL;
+
+	*told = false;
+	list_for_each_entry(job, &file->jobs, file_link) {
+		if (!(job->entry.cores & cores) || job->entry.seq > last)
+			continue;
+		if (job->state != RKNPU_JOB_RUNNING)
+			return job;
+		if (job->cancel)
+			ending = job;
+		else
+			running = job;
+	}
+	*told = !running;
+	return running ?: ending;
+}
+
 void rknpu_job_cancel_file(struct rknpu_file *file, u32 cores, int error)
 {
 	struct rknpu_device *rdev = file->rdev;
 	u64 last = atomic64_read(&rdev->job_seq);
-	struct rknpu_job *job, *found;
+	struct rknpu_job *job;
+	bool told;
 
 	/* Those that were there when the call came; a file that must not get more was told so before. */
 	do {
-		found = NULL;
 		spin_lock_irq(&rdev->lock);
-		list_for_each_entry(job, &file->jobs, file_link)
-			if ((job->entry.cores & cores) && job->entry.seq <= last) {
-				found = rknpu_job_get(job);
-				break;
-			}
+		job = next_to_cancel(file, cores, last, &told);
+		if (job)
+			rknpu_job_get(job);
 		spin_unlock_irq(&rdev->lock);
-		if (found) {
-			rknpu_job_cancel(found, error);
-			wait_for_completion(&found->done);
-			rknpu_job_put(found);
-		}
-	} while (found);
+		if (!job)
+			break;
+		if (told)
+			wait_for_completion(&job->done);
+		else
+			rknpu_job_cancel(job, error);
+		rknpu_job_put(job);
+	} while (true);
 }
 
 /* --- submit ------------------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/delay.h>
+#include <linux/device.h>
 
 #include "rknpu_device.h"
 #include "rknpu_mmu.h"
@@ -29,8 +30,9 @@ int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 	mutex_lock(&unit->lock);
 	if (!unit->powered) {
 		ret = -ENODEV;
-	} else if (unit->live != space) {
+	} else if (unit->live != space || unit->reattach) {
 		ret = unit->rdev->mmu->attach(unit, space);
+		unit->reattach = false;
 		unit->live = ret ? NULL : space;
 		unit->stale = ret;
 		atomic64_inc(&unit->rdev->switches);
@@ -144,8 +146,18 @@ int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit)
 	else if (unit->rdev->mmu->after_reset)
 		ret = unit->rdev->mmu->after_reset(unit);
 	unit->stale = ret;
+	unit->reattach = false;
 	mutex_unlock(&unit->lock);
+	if (ret)
+		dev_err(unit->dev, "MMU unit %u doesn't come back after a reset: %d\n", unit->index, ret);
 	return ret;
+}
+
+void rknpu_mmu_must_reattach(struct rknpu_mmu_unit *unit)
+{
+	mutex_lock(&unit->lock);
+	unit->reattach = true;
+	mutex_unlock(&unit->lock);
 }
 
 void rknpu_mmu_set_power(struct rknpu_mmu_unit *unit, bool on)

@@ -57,6 +57,7 @@ extern const struct rknpu_mmu_ops rknpu_mmu_iommu_ops;
  * @lock: @live, @powered, and the banks' registers outside of interrupts
  * @live: the space it translates by; none if NULL. No reference: a space evicts itself from all units before it goes.
  * @stale: a switch failed half way; it may translate by any space that it ever did
+ * @reattach: a core was reset while others went on; registers of its MMU may be lost, so nothing starts until all is idle
  * @running: jobs' cores that run behind it, and @running_space the space they run in; worker only
  */
 struct rknpu_mmu_unit {
@@ -65,6 +66,7 @@ struct rknpu_mmu_unit {
 	struct mutex lock;		/* @live, @powered, the banks' registers */
 	struct rknpu_space *live;
 	bool stale;
+	bool reattach;
 	bool powered;
 	u32 cores;
 	unsigned int running;
@@ -94,6 +96,7 @@ int rknpu_mmu_evict_space(struct rknpu_space *space, u32 *cores);
 bool rknpu_mmu_idle(struct rknpu_mmu_unit *unit);
 int rknpu_mmu_wait_idle(struct rknpu_mmu_unit *unit);
 int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit);
+void rknpu_mmu_must_reattach(struct rknpu_mmu_unit *unit);
 void rknpu_mmu_set_power(struct rknpu_mmu_unit *unit, bool on);
 
 #endif /* RKNPU_MMU_H */

@@ -95,18 +95,47 @@ static void job_release_cores(struct rknpu_job *job)
 			core_release(&rdev->cores[i], job);
 }
 
+/*
+ * Stops cores, all of them before any MMU is touched: those of a gang may share one. Where another job goes on behind a core's MMU that
+ * stays as it is, and nothing new starts behind it until that job is over.
+ */
+static void stop_cores(struct rknpu_device *rdev, u32 cores)
+{
+	unsigned int i, k;
+
+	for (i = 0; i < rdev->nr_cores; i++)
+		if ((cores & BIT(i)) && rknpu_core_halt(&rdev->cores[i]))
+			core_set_dead(&rdev->cores[i]);
+	for (i = 0; i < rdev->nr_units; i++) {
+		struct rknpu_mmu_unit *unit = &rdev->units[i];
+		bool others = false;
+
+		if (!(unit->cores & cores))
+			continue;
+		for (k = 0; k < rdev->nr_cores; k++)
+			if (unit->cores & ~cores & BIT(k))
+				others |= rdev->cores[k].job && !rdev->cores[k].finished;
+		if (others) {
+			rknpu_mmu_must_reattach(unit);
+		} else if (rknpu_mmu_after_reset(unit)) {
+			for (k = 0; k < rdev->nr_cores; k++)
+				if (unit->cores & cores & BIT(k))
+					core_set_dead(&rdev->cores[k]);
+		}
+	}
+}
+
 /* Stops all cores of the job, the guilty one and those that worked with it, then says why. */
 static void job_fail(struct rknpu_job *job, enum rknpu_job_state to, int result)
 {
 	struct rknpu_device *rdev = job->rdev;
 	unsigned int i;
+	u32 cores = 0;
 
-	for (i = 0; i < rdev->nr_cores; i++) {
-		struct rknpu_core *core = &rdev->cores[i];
-
-		if (core->job == job && !core->finished && rknpu_core_stop(core))
-			core_set_dead(core);
-	}
+	for (i = 0; i < rdev->nr_cores; i++)
+		if (rdev->cores[i].job == job && !rdev->cores[i].finished)
+			cores |= BIT(i);
+	stop_cores(rdev, cores);
 	job_release_cores(job);
 	rknpu_job_end(job, to, result);
 }
@@ -307,15 +336,15 @@ static void do_resets(struct rknpu_device *rdev)
 		if (core->job && mine) {
 			job_fail(core->job, RKNPU_JOB_FAILED, -EIO);
 		} else if (!core->job && (mine || revive) && !rdev->gone && !rknpu_power_get(core)) {
-			if (rknpu_core_stop(core)) {
-				core_set_dead(core);
-			} else if (revive) {
+			/* It lives until the stop says otherwise. */
+			if (revive) {
 				core->strikes = 0;
 				spin_lock_irq(&rdev->lock);
 				rdev->dead_cores &= ~BIT(i);
 				rdev->dead = false;
 				spin_unlock_irq(&rdev->lock);
 			}
+			stop_cores(rdev, BIT(i));
 			rknpu_power_put(core);
 		}
 	}
@@ -344,7 +373,9 @@ static struct rknpu_job *pick(struct rknpu_device *rdev, u32 *cores)
 			.suspect = core->strikes,
 			.unit = core->unit->index,
 			.live = core->unit->live,
-			.running_space = core->unit->running_space,
+			/* Behind one that must be attached anew no space fits until all is idle. */
+			.running_space = core->unit->running && core->unit->reattach ? core->unit :
+					 (const void *)core->unit->running_space,
 			.busy_ns = core->busy_ns,
 		};
 	}

@@ -41,6 +41,11 @@ static const struct rknpu_platform_ops board_ops = {
 	.reset = board_reset,
 };
 
+static struct resource memory(resource_size_t start, resource_size_t size)
+{
+	return (struct resource) { .start = start, .end = start + size - 1, .flags = IORESOURCE_MEM };
+}
+
 int vboard_platform_create(struct vboard *board)
 {
 	static const u32 banks[VBOARD_BANKS] = { VBOARD_BANK0, VBOARD_BANK1, VBOARD_BANK2, VBOARD_BANK3 };
@@ -67,16 +72,16 @@ int vboard_platform_create(struct vboard *board)
 		return vectors;
 
 	for (i = 0; i < VBOARD_CORES; i++)
-		res[n++] = (struct resource)DEFINE_RES_MEM(base + i * VBOARD_CORE_STRIDE, CORE_WINDOW);
+		res[n++] = memory(base + i * VBOARD_CORE_STRIDE, CORE_WINDOW);
 	for (i = 0; i < VBOARD_BANKS; i++)
-		res[n++] = (struct resource)DEFINE_RES_MEM(base + banks[i], VBOARD_BANK_SIZE);
+		res[n++] = memory(base + banks[i], VBOARD_BANK_SIZE);
 	for (i = 0; i < VBOARD_CORES; i++) {
 		irq = pci_irq_vector(pdev, vectors == VBOARD_MSIX_VECTORS ? i : 0);
 		if (irq < 0) {
 			pci_free_irq_vectors(pdev);
 			return irq;
 		}
-		res[n++] = (struct resource)DEFINE_RES_IRQ(irq);
+		res[n++] = (struct resource) { .start = irq, .end = irq, .flags = IORESOURCE_IRQ };
 	}
 	board->pdata = (struct rknpu_platform_data) { .ops = &board_ops, .board = board };
 	board->npu = platform_device_register_full(&info);
