@@ -485,6 +485,26 @@ static void test_flag_words(void) {
   }
 }
 
+/* Whoever submits nonsense that hangs a core, again and again, harms himself only: a core that answers to its reset is no dead core. */
+static void test_nonsense_does_not_kill_cores(void) {
+  const int fd = npu_open_or_die(), other = npu_open_or_die();
+  struct rknpu_npud_device_info device;
+  struct gemm bad, good;
+
+  REQUIRE(gemm_small(&bad, fd, 0, true, 35) == 0 && gemm_small(&good, other, 0, true, 36) == 0);
+  ((uint64_t *)bad.data.map)[3] = npu_gemm_word(NPU_OP_CNA, 0x1ffc, 0xffffffff);
+  for (uint32_t round = 0; round < 8 * NPU_CORES; round++) {
+    struct rknpu_submit submit;
+
+    gemm_prepare(&bad, &submit, 1u << round / 8);
+    submit.timeout = 150;
+    CHECK(npu_submit(fd, &submit) == -1 && errno != ENODEV, "(%s)", strerror(errno));
+  }
+  REQUIRE(query_device(fd, &device) == 0);
+  CHECK_EQ(device.flags, 0);
+  for (unsigned core = 0; core < NPU_CORES; core++) CHECK_EQ(gemm_run(&good, 1u << core), 0);
+}
+
 /* One file can't fill the queue for all. */
 static void test_queue_is_bounded(void) {
   const int fd = npu_open_or_die(), other = npu_open_or_die();
@@ -530,6 +550,7 @@ const struct test security_tests[] = {
     {"security-core-masks-that-would-hang", test_masks_that_hang, 0},
     {"security-timeouts-do-not-overflow", test_timeout_does_not_overflow, 0},
     {"security-flag-words-are-masked", test_flag_words, 0},
+    {"security-nonsense-does-not-kill-cores", test_nonsense_does_not_kill_cores, 0},
     {"security-the-queue-of-a-file-is-bounded", test_queue_is_bounded, 0},
 };
 const unsigned security_test_count = sizeof(security_tests) / sizeof(security_tests[0]);
