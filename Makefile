@@ -52,7 +52,7 @@ check-fuzz: root ## a short run of every libFuzzer target
 check-kernel: root ## modules for every kernel without warnings, sparse, checkpatch, DKMS
 	@$(RUN) tools/check $(BUILD) kernel dkms
 
-check-vm: root ## the driver in guests with the virtual board
+check-vm: root ## the driver in guests with the virtual board, with all faults, stress and fuzzing
 	@$(RUN) tools/check $(BUILD) vm
 
 check-sanitize: root ## unit and integration tests under ASan+UBSan, then TSan
