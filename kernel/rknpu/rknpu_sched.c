@@ -3,6 +3,7 @@
  * The one thread that starts and stops cores. Interrupts, timers, submitters and those who take something away only leave word and
  * kick it, so that no two of these ever meet at the hardware.
  */
+#include <linux/delay.h>
 #include <linux/kobject.h>
 #include <linux/module.h>
 #include <linux/sched.h>
@@ -25,10 +26,12 @@
 #define FAULT_GRACE_MS		20	/* for a core to show that a fault that can't be told apart was not its own */
 #define START_ATTEMPTS		3
 #define START_RETRY_MS		10
+#define PROBE_ADDRESS		0x1000	/* below every window, so that no space maps it */
+#define PROBE_MS		50
 
 static uint core_strikes = 4;
 module_param(core_strikes, uint, 0644);
-MODULE_PARM_DESC(core_strikes, "Failures in a row, without a single task completed, after which a core counts as dead (0: never)");
+MODULE_PARM_DESC(core_strikes, "Failures in a row, without a single task completed, after which a core is asked whether it lives (0: never)");
 
 static u64 ms(unsigned int n)
 {
@@ -140,25 +143,65 @@ static void job_fail(struct rknpu_job *job, enum rknpu_job_state to, int result)
 	rknpu_job_end(job, to, result);
 }
 
-/* A failure that speaks against the core. One without any progress counts; progress clears the count. */
-static void core_strike(struct rknpu_core *core)
+/*
+ * Does the core do anything at all? It is pointed at an address that is mapped nowhere, in the empty space in which a reset leaves its
+ * MMU: a core that works faults there. What a client's commands do to a core says nothing about that. Between jobs, MMU banks ours.
+ */
+static bool core_answers(struct rknpu_core *core)
 {
-	core->strikes = core->part->tasks_done || core->seen_tasks ? 0 : core->strikes + 1;
-	if (core_strikes && core->strikes >= core_strikes)
+	static const struct rknpu_chunk nowhere = {
+		.regcmd = PROBE_ADDRESS, .amount = 1, .int_mask = 0x300, .int_clear = 0x300, .tasks = 1,
+	};
+	unsigned int attempt, waited;
+	bool alive = false;
+
+	if (rknpu_power_get(core))
+		return true;
+	for (attempt = 0; attempt < START_ATTEMPTS && !alive; attempt++) {
+		if (rknpu_core_stop(core))
+			break;
+		rknpu_core_start(core, &nowhere, false, 0);
+		for (waited = 0; waited < PROBE_MS && !alive; waited++) {
+			usleep_range(1000, 1500);
+			spin_lock_irq(&core->irq_lock);
+			alive = core->fault.valid && core->fault.iova >> 12 == PROBE_ADDRESS >> 12;
+			spin_unlock_irq(&core->irq_lock);
+		}
+	}
+	if (rknpu_core_stop(core))
+		alive = false;
+	rknpu_power_put(core);
+	return alive;
+}
+
+/*
+ * After a failure, its job's cores stopped. One without any progress counts, but proves nothing, for a client can make any number of them:
+ * at the limit the core itself is asked. Behind the kernel's IOMMU driver it can't be, and is only avoided.
+ */
+static void core_strike(struct rknpu_core *core, bool progress)
+{
+	core->strikes = progress ? 0 : core->strikes + 1;
+	if (!core_strikes || core->strikes < core_strikes || core->rdev->mmu->id != RKNPU_NPUD_MMU_BANK)
+		return;
+	if (core_answers(core))
+		core->strikes = 1;
+	else
 		core_set_dead(core);
 }
 
 static void core_timeout(struct rknpu_core *core, const char *why, u32 raw, int result)
 {
 	struct rknpu_job *job = core->job;
+	bool progress;
 
 	atomic64_inc(&core->rdev->timeouts);
 	dev_warn_ratelimited(rknpu_core_dev(core),
 			     "core %u, job %llu of pid %d (%s): %s after %llu ms, %u of %u tasks done, status %#x\n",
 			     core->index, job->entry.seq, job->file->pid, job->file->comm, why,
 			     (ktime_get_ns() - job->started_ns) / NSEC_PER_MSEC, core->seen_tasks, core->want_tasks, raw);
-	core_strike(core);
+	progress = core->part->tasks_done || core->seen_tasks;
 	job_fail(job, RKNPU_JOB_FAILED, result);
+	core_strike(core, progress);
 }
 
 static void core_page_fault(struct rknpu_core *core, const struct rknpu_fault *fault)
