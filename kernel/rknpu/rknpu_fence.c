@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
+#include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/module.h>
 #include <linux/slab.h>
