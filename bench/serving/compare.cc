@@ -158,7 +158,7 @@ void compare_shared_memory(const nc::Client& client, int rounds) {
       (shm ? through_shm : sent).push_back(report.per_second());
     }
   }
-  print("4 MiB tensors in and out: shared memory / inline", through_shm, sent, "requests/s", 2, true);
+  print("4 MiB tensors in and out: shared memory / inline", through_shm, sent, "requests/s", 1, true);
 }
 
 int number(const char* text, const char* what) {
