@@ -12,10 +12,10 @@ namespace npud {
 
 struct HostDeviceOptions {
   std::string name = "host";
-  std::uint32_t slots = 16;                     // sessions resident at once
-  std::uint64_t aperture_bytes = 2ull << 30;    // for weights and activations of all resident sessions
-  std::uint32_t cores = 1;                      // jobs at once
-  std::string driver;                           // what runs there: "ONNX Runtime 1.21.0"
+  std::uint32_t slots = 16;                   // sessions resident at once
+  std::uint64_t aperture_bytes = 2ull << 30;  // for weights and activations of all resident sessions
+  std::uint32_t cores = 1;                    // jobs at once
+  std::string driver;                         // what runs there: "ONNX Runtime 1.21.0"
 };
 
 // Thread-safe. Holds no memory itself: sessions tell it what they take, so that info() can say it.
