@@ -13,7 +13,7 @@ KERNELS ?= 6.1 6.12 7.3
 SUITES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-unit check-integration check-fuzz check-kernel check-vm check-sanitize check-debug-kernel \
+.PHONY: help demo check check-unit check-integration check-fuzz check-kernel check-guests check-vm check-sanitize check-debug-kernel \
         dkms-check modules build models deb lint format bench serve root clean
 
 help: ## this list
@@ -49,8 +49,11 @@ check-integration: root models ## the running daemon, met by real clients
 check-fuzz: root ## a short run of every libFuzzer target
 	@$(RUN) tools/check $(BUILD) fuzz
 
-check-kernel: root ## modules for every kernel without warnings, sparse, checkpatch, DKMS
-	@$(RUN) tools/check $(BUILD) kernel dkms
+check-kernel: root ## modules for every kernel without warnings, sparse, checkpatch
+	@$(RUN) tools/check $(BUILD) kernel
+
+check-guests: root ## guest tests of a minute or less
+	@$(RUN) tools/check $(BUILD) vm-short
 
 check-vm: root ## the driver in guests with the virtual board, with all faults, stress and fuzzing
 	@$(RUN) tools/check $(BUILD) vm
