@@ -37,7 +37,7 @@ demo: build models ## real networks answer over gRPC from one shared device, sev
 serve: build ## run the daemon on REPOSITORY=directory [SOCKET=/tmp/npud.sock [CONFIG=file.toml]]
 	@$(RUN) tools/serve $(BUILD) "$(REPOSITORY)" $(SOCKET) $(CONFIG)
 
-check: root models ## all tests but check-sanitize and check-debug-kernel; ends with "N passed, N failed"
+check: root models ## unit and integration tests, and the modules for every kernel; ends with "N passed, N failed"
 	@$(RUN) tools/check $(BUILD) $(SUITES)
 
 check-unit: root ## GoogleTest programs
