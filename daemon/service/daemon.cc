@@ -293,7 +293,7 @@ void Daemon::reload() {
              std::format("The configuration stays as it was: {}", applied.error().message));
   } else {
     set_log(wanted->log.target, wanted->log.level);
-    log_grpc_lines();
+    log_library_lines();
     const auto restart = sections_needing_restart(config_, *wanted);
     log_line(LogLevel::notice, message_id::reloaded,
              restart.empty() ? "The configuration was read again."

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/log.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -82,6 +83,11 @@ void grpc_line(gpr_log_func_args* args) {
            {{"SOURCE", std::format("{}:{}", args->file, args->line)}});
 }
 
+// Protobuf writes a line for each string in a message that isn't UTF-8: any client could flood the log.
+void protobuf_line(google::protobuf::LogLevel /*level*/, const char* file, int line, const std::string& text) {
+  log_line(LogLevel::debug, message_id::library, std::format("protobuf says: {}", text), {{"SOURCE", std::format("{}:{}", file, line)}});
+}
+
 struct LevelName {
   LogLevel level;
   std::string_view name;
@@ -115,7 +121,8 @@ void log_line(LogLevel level, std::string_view id, std::string_view sentence, Lo
   }
 }
 
-void log_grpc_lines() {
+void log_library_lines() {
+  google::protobuf::SetLogHandler(protobuf_line);
   gpr_set_log_function(grpc_line);
   gpr_set_log_verbosity(log_enabled(LogLevel::debug) ? GPR_LOG_SEVERITY_INFO : GPR_LOG_SEVERITY_ERROR);
 }

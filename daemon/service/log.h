@@ -41,8 +41,8 @@ bool log_enabled(LogLevel level);
 // Any thread; never fails, never throws. Control characters of the sentence and values are escaped on stderr.
 void log_line(LogLevel level, std::string_view id, std::string_view sentence, LogFields fields = {});
 
-// Sends gRPC's own lines here: its errors as warnings, the rest as debug.
-void log_grpc_lines();
+// Sends gRPC's own lines here, its errors as warnings, the rest as debug; and protobuf's, as debug.
+void log_library_lines();
 
 Result<LogTarget> log_target_from_name(std::string_view name);  // "auto", "journal", "stderr"
 Result<LogLevel> log_level_from_name(std::string_view name);

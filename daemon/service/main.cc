@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   if (arguments.dump) return std::cout << npud::dump_config(*config), 0;
   if (arguments.check) return std::cout << "npud: the configuration is good\n", 0;
   npud::set_log(config->log.target, config->log.level);
-  npud::log_grpc_lines();
+  npud::log_library_lines();
 
   // Before any thread is made: only the main thread takes signals, by sigtimedwait().
   sigset_t set;

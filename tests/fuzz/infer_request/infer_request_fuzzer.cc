@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A request from the wire: whatever the bytes are, decoding ends with a request whose tensors lie inside of the message, or with an error
 // that has a sentence. What was decoded is sent back as an answer, whose encoding must parse.
+#include <google/protobuf/stubs/logging.h>
+
 #include <cstdlib>
 
 #include "api/decode.h"
@@ -39,6 +41,7 @@ class OneRegion : public api::Regions {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  [[maybe_unused]] static const auto quiet = google::protobuf::SetLogHandler(nullptr);
   auto message = std::make_shared<inference::ModelInferRequest>();
   if (!message->ParseFromArray(data, static_cast<int>(size))) {
     return 0;

@@ -139,6 +139,13 @@ class BadRequests(DaemonTest):
         for junk in (b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f", b"\x3a\x80\x80\x80\x80\x08", bytes(range(256))):
             self.refused(Code.INVALID_ARGUMENT, "encoding", raw, junk)
 
+    def test_text_that_is_no_utf8_is_refused_and_floods_no_log(self):
+        raw = self.client.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", request_serializer=bytes, response_deserializer=bytes)
+        size = len(self.daemon.log_text())
+        for _ in range(20):
+            self.refused(Code.INVALID_ARGUMENT, "encoding", raw, b"\x0a\x02\xff\xfe")
+        self.assertEqual(self.daemon.log_text()[size:], "")
+
     def test_unknown_method(self):
         raw = self.client.channel.unary_unary("/inference.GRPCInferenceService/Nothing", request_serializer=bytes, response_deserializer=bytes)
         self.refused(Code.UNIMPLEMENTED, "", raw, b"")
