@@ -37,7 +37,7 @@ class Lifecycle(unittest.TestCase):
 
     def test_what_doesnt_end_in_time_is_cancelled_and_the_daemon_ends(self):
         daemon, client = self.start(server="drain_timeout_ms = 200")
-        running = [client.inference.ModelInfer.future(spin_request(400000), timeout=300) for _ in range(3)]
+        running = [client.inference.ModelInfer.future(spin_request(40_000_000), timeout=300) for _ in range(3)]
         while client.control.Status(control_pb2.StatusRequest(), timeout=60).requests_in_flight < 3:
             time.sleep(0.01)
         self.assertEqual(daemon.stop(timeout_s=240), 0)

@@ -97,7 +97,7 @@ class Protocol(DaemonTest):
     def test_an_empty_stream_ends_well(self):
         self.assertEqual(list(self.client.inference.ModelStreamInfer(iter(()), timeout=60)), [])
 
-    def busy(self, count=200000):
+    def busy(self, count=20_000_000):
         call = self.client.inference.ModelInfer.future(spin_request(count), timeout=300)
         while self.client.control.Status(control_pb2.StatusRequest(), timeout=60).workers_busy == 0:
             time.sleep(0.005)
