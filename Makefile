@@ -2,7 +2,7 @@
 # The front door. Everything runs in the Debian 13 root that tools/root makes once; NPUD_ROOT=none uses this machine's packages.
 #
 #   make demo     set everything up and watch real models answer over gRPC
-#   make check    set everything up and run all tests
+#   make check    set everything up, run unit and integration tests, build the modules for every kernel
 #   make help     the other targets
 
 SHELL := /bin/bash
@@ -14,7 +14,7 @@ SUITES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check check-unit check-integration check-fuzz check-kernel check-guests check-vm check-sanitize check-debug-kernel \
-        dkms-check modules build models deb lint format bench serve root clean
+        dkms-check modules build models lint format bench serve root clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
