@@ -156,7 +156,8 @@ Result<> check_kind(inference::ModelConfig& config) {
   return {};
 }
 
-Result<std::uint32_t> instances(inference::ModelConfig& config) {
+// `by_default`: what a configuration without instance_group gets; one where the order of requests is to be kept.
+Result<std::uint32_t> instances(inference::ModelConfig& config, std::uint32_t by_default) {
   std::uint64_t count = 0;
   for (const auto& group : config.instance_group()) {
     if (group.kind() == inference::ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0) {
@@ -176,16 +177,16 @@ Result<std::uint32_t> instances(inference::ModelConfig& config) {
   if (count > 1024) return refuse(std::format("instance_group adds up to {} instances, more than 1024", count));
   if (count == 0) {
     auto* group = config.add_instance_group();
-    group->set_count(1);
+    count = config.dynamic_batching().preserve_ordering() ? 1 : std::max(by_default, 1u);
+    group->set_count(static_cast<std::int32_t>(count));
     group->set_kind(inference::ModelInstanceGroup::KIND_AUTO);
-    count = 1;
   }
   return static_cast<std::uint32_t>(count);
 }
 
 Result<QueueSettings> queue_settings(inference::ModelConfig& config, const QueueSettings& defaults) {
   QueueSettings queue = defaults;
-  auto count = instances(config);
+  auto count = instances(config, defaults.instances);
   if (!count) return std::unexpected(count.error());
   queue.instances = *count;
   if (!config.has_dynamic_batching()) return queue;

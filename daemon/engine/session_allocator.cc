@@ -36,48 +36,50 @@ SessionAllocator::SessionAllocator(HostDevice& device, std::uint64_t limit_bytes
   };
 }
 
-SessionAllocator::~SessionAllocator() { drop_kept(); }
+SessionAllocator::~SessionAllocator() {
+  std::scoped_lock lock(mutex_);
+  shrink_kept(0);
+}
 
 std::uint64_t SessionAllocator::in_use_bytes() const {
   std::scoped_lock lock(mutex_);
   return in_use_bytes_;
 }
 
+void SessionAllocator::refuse(std::uint64_t total_bytes) {
+  refused_total_bytes_ = total_bytes;
+  ++refusals_;
+  throw std::bad_alloc();
+}
+
+void* SessionAllocator::take_kept(std::uint64_t size_bytes) {
+  // A block up to a quarter too large does as well: shapes that change from run to run then share their blocks.
+  auto found = kept_.lower_bound(size_bytes);
+  if (found == kept_.end() || found->first > size_bytes + size_bytes / 4) return nullptr;
+  void* start = found->second.back().start;
+  found->second.pop_back();
+  if (found->second.empty()) kept_.erase(found);
+  return start;
+}
+
 void* SessionAllocator::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return nullptr;
-  if (size_bytes > (1ull << 48)) {
-    refused_total_bytes_ = size_bytes;
-    ++refusals_;
-    throw std::bad_alloc();
-  }
+  if (size_bytes > (1ull << 48)) refuse(size_bytes);
   const std::uint64_t size = size_class(size_bytes + header_bytes);
   std::scoped_lock lock(mutex_);
-  void* start = nullptr;
-  if (auto found = kept_.find(size); found != kept_.end()) {
-    start = found->second.back();
-    found->second.pop_back();
-    if (found->second.empty()) kept_.erase(found);
-  } else {
-    if (limit_bytes_ != 0 && in_use_bytes_ + size > limit_bytes_) {
-      refused_total_bytes_ = in_use_bytes_ + size;
-      ++refusals_;
-      throw std::bad_alloc();
+  void* start = take_kept(size);
+  if (start == nullptr) {
+    if (limit_bytes_ != 0) {
+      if (in_use_bytes_ + size > limit_bytes_) refuse(in_use_bytes_ + size);
+      shrink_kept(limit_bytes_ - size);  // what is kept makes room
     }
-    // Kept blocks of other sizes make room rather than adding up.
-    const std::uint64_t bound = std::max({recent_peak_bytes_, peak_bytes_, in_use_bytes_ + size});
-    shrink_kept(bound - size);
     start = std::aligned_alloc(header_bytes, size);
-    if (start == nullptr) {
-      refused_total_bytes_ = in_use_bytes_ + size;
-      ++refusals_;
-      throw std::bad_alloc();
-    }
+    if (start == nullptr) refuse(in_use_bytes_ + size);
+    static_cast<Header*>(start)->size_bytes = size;
     held_bytes_ += size;
     device_.take(size);
   }
-  static_cast<Header*>(start)->size_bytes = size;
-  in_use_bytes_ += size;
-  peak_bytes_ = std::max(peak_bytes_, in_use_bytes_);
+  in_use_bytes_ += static_cast<Header*>(start)->size_bytes;
   return static_cast<std::byte*>(start) + header_bytes;
 }
 
@@ -87,15 +89,19 @@ void SessionAllocator::release(void* block) {
   const std::uint64_t size = static_cast<Header*>(start)->size_bytes;
   std::scoped_lock lock(mutex_);
   in_use_bytes_ -= size;
-  kept_[size].push_back(start);
+  kept_[size].push_back({start, runs_});
+}
+
+void SessionAllocator::free_block(void* start, std::uint64_t size_bytes) {
+  std::free(start);
+  held_bytes_ -= size_bytes;
+  device_.give_back(size_bytes);
 }
 
 void SessionAllocator::shrink_kept(std::uint64_t held_limit_bytes) {
   while (held_bytes_ > held_limit_bytes && !kept_.empty()) {
     auto largest = std::prev(kept_.end());
-    std::free(largest->second.back());
-    held_bytes_ -= largest->first;
-    device_.give_back(largest->first);
+    free_block(largest->second.back().start, largest->first);
     largest->second.pop_back();
     if (largest->second.empty()) kept_.erase(largest);
   }
@@ -103,16 +109,15 @@ void SessionAllocator::shrink_kept(std::uint64_t held_limit_bytes) {
 
 void SessionAllocator::run_ended() {
   std::scoped_lock lock(mutex_);
-  // An eighth less each run: after about ten small runs, what one big run took has mostly gone back.
-  recent_peak_bytes_ = std::max(peak_bytes_, recent_peak_bytes_ - recent_peak_bytes_ / 8);
-  peak_bytes_ = in_use_bytes_;
-  shrink_kept(recent_peak_bytes_);
-}
-
-void SessionAllocator::drop_kept() {
-  std::scoped_lock lock(mutex_);
-  recent_peak_bytes_ = peak_bytes_ = in_use_bytes_;
-  shrink_kept(0);
+  if (++runs_ % (idle_runs / 4) != 0) return;
+  std::erase_if(kept_, [&](auto& blocks) {
+    std::erase_if(blocks.second, [&](const Kept& kept) {
+      const bool idle = kept.last_run + idle_runs <= runs_;
+      if (idle) free_block(kept.start, blocks.first);
+      return idle;
+    });
+    return blocks.second.empty();
+  });
 }
 
 }  // namespace npud

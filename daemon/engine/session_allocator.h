@@ -15,12 +15,15 @@
 
 namespace npud {
 
-// One for each session; outlives it. Blocks that come back are kept for the next run of the session, as an arena would,
-// up to what recent runs had in use at once. Beyond `limit_bytes` an allocation fails with std::bad_alloc, which ONNX
+// One for each session; outlives it. Blocks that come back are kept for the next runs of the session, as an arena
+// would: a run like the ones before it asks the system for nothing. What `idle_runs` runs in a row had no use for goes
+// back, and sooner when the limit needs it. Beyond `limit_bytes` an allocation fails with std::bad_alloc, which ONNX
 // Runtime turns into the failure of that run: a request whose shapes blow a model up costs itself, not the machine.
 // Thread-safe.
 class SessionAllocator final : public OrtAllocator {
  public:
+  static constexpr std::uint64_t idle_runs = 16;
+
   SessionAllocator(HostDevice& device, std::uint64_t limit_bytes);  // 0: no limit
   ~SessionAllocator();
   SessionAllocator(const SessionAllocator&) = delete;
@@ -35,28 +38,33 @@ class SessionAllocator final : public OrtAllocator {
   std::uint64_t refused_total_bytes() const { return refused_total_bytes_.load(std::memory_order_relaxed); }
   std::uint64_t limit_bytes() const { return limit_bytes_; }
 
-  // After each run: lets go what runs of late didn't need.
+  // After each run: lets go what the last `idle_runs` runs didn't need.
   void run_ended();
-  void drop_kept();
 
  private:
   struct Header {  // before each block, 64 bytes
     std::uint64_t size_bytes;
   };
+  struct Kept {
+    void* start;
+    std::uint64_t last_run;  // the number of the run that gave it back
+  };
   void* allocate(std::size_t size_bytes);
   void release(void* block);
-  void shrink_kept(std::uint64_t held_limit_bytes);  // mutex_ held
+  void* take_kept(std::uint64_t size_bytes);         // mutex_ held, as for the next two; null if none fits
+  void shrink_kept(std::uint64_t held_limit_bytes);  // the largest first
+  void free_block(void* start, std::uint64_t size_bytes);
+  [[noreturn]] void refuse(std::uint64_t total_bytes);
 
   HostDevice& device_;
   const std::uint64_t limit_bytes_;
   const Ort::MemoryInfo memory_info_;
   std::atomic<std::uint64_t> held_bytes_{0}, refusals_{0}, refused_total_bytes_{0};
 
-  mutable std::mutex mutex_;                          // all below
-  std::map<std::uint64_t, std::vector<void*>> kept_;  // by size
+  mutable std::mutex mutex_;                         // all below
+  std::map<std::uint64_t, std::vector<Kept>> kept_;  // by size; within a size the last given back is at the end
   std::uint64_t in_use_bytes_ = 0;
-  std::uint64_t peak_bytes_ = 0;         // in use, since the last run_ended()
-  std::uint64_t recent_peak_bytes_ = 0;  // over the last runs, fading
+  std::uint64_t runs_ = 0;
 };
 
 }  // namespace npud

@@ -119,6 +119,7 @@ Result<> Daemon::open_engine() {
   loader_options.load_tenant = *own_tenant;
   loader_options.queue_defaults.max_queued = config_.queue.max_requests;
   loader_options.queue_defaults.default_timeout = config_.queue.default_timeout;
+  loader_options.queue_defaults.instances = config_.host.cores;  // one session serves them all, so they cost activations
   loader_options.snapshot_directory = config_.repository.snapshot_directory;
   if (const char* cache = std::getenv("CACHE_DIRECTORY"); cache != nullptr && loader_options.snapshot_directory.empty()) {
     loader_options.snapshot_directory = std::filesystem::path(cache) / "snapshots";

@@ -45,6 +45,21 @@ TEST(ModelConfig, IsCompletedFromTheFile) {
   EXPECT_FALSE(plan->pinned);
 }
 
+TEST(ModelConfig, WithoutInstanceGroupHasAsManyInstancesAsTheDaemonSays) {
+  QueueSettings defaults;
+  defaults.instances = 4;
+  inference::ModelConfig config;
+  auto plan = plan_model(config, info_of(test::matmul_model(3, 5, 1)), defaults, "host");
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->queue.instances, 4u);
+  EXPECT_EQ(config.instance_group(0).count(), 4);
+
+  config = config_of("max_batch_size: 8 dynamic_batching { preserve_ordering: true }");
+  plan = plan_model(config, info_of(test::matmul_model(3, 5, 1)), defaults, "host");
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->queue.instances, 1u) << "several at once would lose the order";
+}
+
 TEST(ModelConfig, LeavesOutTheBatchDimension) {
   auto config = config_of("max_batch_size: 8");
   auto plan = plan_model(config, info_of(test::matmul_model(3, 5, 1)), {}, "host");
