@@ -76,38 +76,65 @@ void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller,
   backend.server.submit(std::move(request));
 }
 
-grpc::ServerUnaryReactor* InferCall::start(Backend& backend, CallerResolver& callers, grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* call = new InferCall;
-  auto caller = callers.resolve(*context);
-  if (!caller) {
-    call->Finish(to_status(caller.error()));
-    return call;
-  }
-  auto message = parse_infer(*request);
-  if (!message) {
-    call->Finish(to_status(message.error()));
-    return call;
-  }
-  submit_infer(backend, *caller, std::move(*message), deadline_of(*context, backend.clock), call->stop_.get_token(),
-               [call, context, response](const Answer& answer, Result<Response> result) {
-                 call->finish(context, response, answer, std::move(result));
-               });
-  return call;
+namespace {
+
+grpc::ServerUnaryReactor* finished(grpc::CallbackServerContext* context, const grpc::Status& status) {
+  auto* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
 }
 
-void InferCall::finish(grpc::CallbackServerContext* context, grpc::ByteBuffer* response, const Answer& answer,
-                       Result<Response> result) {
+grpc::Status encode_answer(grpc::CallbackServerContext* context, grpc::ByteBuffer* response, const Answer& answer,
+                           const Result<Response>& result) {
   if (!result) {
-    return Finish(to_status(result.error()));
+    return to_status(result.error());
   }
   auto bytes = encode_response(answer.id, *result, answer.region_outputs);
   if (!bytes) {
-    return Finish(to_status(bytes.error()));
+    return to_status(bytes.error());
   }
   context->AddTrailingMetadata("npud-path", path_metadata(result->path));
   response->Swap(&*bytes);
-  Finish(grpc::Status::OK);  // may delete this
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* InferCall::start(Backend& backend, CallerResolver& callers, grpc::CallbackServerContext* context,
+                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  auto caller = callers.resolve(*context);
+  if (!caller) {
+    return finished(context, to_status(caller.error()));
+  }
+  auto message = parse_infer(*request);
+  if (!message) {
+    return finished(context, to_status(message.error()));
+  }
+  auto* call = new InferCall;
+  submit_infer(backend, *caller, std::move(*message), deadline_of(*context, backend.clock), call->stop_.get_token(),
+               [call, context, response](const Answer& answer, Result<Response> result) {
+                 call->end(encode_answer(context, response, answer, result));
+               });
+  std::unique_lock lock(call->mutex_);
+  if (!call->status_) {
+    call->started_ = true;
+    return call;
+  }
+  const grpc::Status status = *std::move(call->status_);
+  lock.unlock();
+  delete call;
+  return finished(context, status);
+}
+
+void InferCall::end(grpc::Status status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!started_) {
+      status_ = std::move(status);
+      return;
+    }
+  }
+  Finish(std::move(status));
 }
 
 }  // namespace npud::api

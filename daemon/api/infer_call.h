@@ -8,6 +8,8 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -33,7 +35,8 @@ using AnswerFunction = std::move_only_function<void(const Answer&, Result<Respon
 void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller, std::shared_ptr<inference::ModelInferRequest> message,
                   TimePoint grpc_deadline, std::stop_token cancelled, AnswerFunction done);
 
-// The unary call. Deletes itself.
+// The unary call. Deletes itself. One that is answered before start() returns is handed to gRPC as its default reactor
+// instead: reactions of a reactor of one's own each cost gRPC a thread's wake-up.
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
   static grpc::ServerUnaryReactor* start(Backend& backend, CallerResolver& callers, grpc::CallbackServerContext* context,
@@ -42,8 +45,11 @@ class InferCall final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
 
  private:
-  void finish(grpc::CallbackServerContext* context, grpc::ByteBuffer* response, const Answer& answer, Result<Response> result);
+  void end(grpc::Status status);  // may delete this
   std::stop_source stop_;
+  std::mutex mutex_;
+  bool started_ = false;                // gRPC has it
+  std::optional<grpc::Status> status_;  // ended before that
 };
 
 }  // namespace npud::api

@@ -377,13 +377,16 @@ void Server::Impl::submit(Request request) {
   const std::stop_token cancelled = mine.cancelled;
   const RequestKey key = record->key;
   if (cancelled.stop_possible()) record->on_cancel.emplace(cancelled, [this, key] { cancel(key); });
-  if (auto entered = enter(record, tenant); !entered) return refuse(std::move(entered.error()));
+  auto entered = enter(record, tenant);
+  if (!entered) return refuse(std::move(entered.error()));
   record.reset();
   // A cancellation between the check above and the queue found nothing to cancel.
   if (cancelled.stop_requested()) cancel(key);
+  if (*entered != nullptr) run_inline(*std::move(entered));
 }
 
-Result<> Server::Impl::enter(const std::shared_ptr<Record>& record, const TenantSettings& tenant) {
+Result<std::shared_ptr<Server::Impl::BatchRun>> Server::Impl::enter(const std::shared_ptr<Record>& record,
+                                                                    const TenantSettings& tenant) {
   Request& request = record->request;
   while (true) {
     std::shared_ptr<Version> version;
@@ -413,12 +416,17 @@ Result<> Server::Impl::enter(const std::shared_ptr<Record>& record, const Tenant
       request.deadline = request.timings.received + timeout;
     }
     request.timings.queued = now;
-    if (auto admitted = admit(*record, tenant, summary->shape, now); !admitted) return admitted;
+    if (auto admitted = admit(*record, tenant, summary->shape, now); !admitted) {
+      return std::unexpected(std::move(admitted.error()));
+    }
     records.emplace(record->key, record);
     ++outstanding;
     note_event_at(version->queue.next_event(now));
+    if (quick(*version)) {
+      if (auto run = pick_inline(now)) return run;
+    }
     if (version->running_batches < version->instances() && workers_busy < settings.workers) work.notify_one();
-    return {};
+    return nullptr;
   }
 }
 

@@ -28,7 +28,12 @@ struct ServerSettings {
   std::uint32_t workers = 16;           // threads that run batches; each may wait for a device
   std::uint32_t realtime_workers = 0;   // of these, kept free for class realtime; < workers
   std::uint64_t max_payload_bytes = 0;  // of all requests in flight; 0: no bound
+  // A model whose runs take less may run on the thread that submits, while nothing waits and nothing longer runs: the
+  // hand-over to a worker would cost more than the run. One run of `inline_surprise` times as long ends that for the
+  // model's version, since a submitting thread is somebody's event loop. 0: never.
+  Duration inline_below{0};
 };
+constexpr int inline_surprise = 50;
 
 // What runs and waits at one moment, for Control.
 struct QueueSnapshot {
@@ -64,7 +69,7 @@ struct ServerSnapshot {
   std::vector<RunningSnapshot> running;
 };
 
-// Thread-safe; no call blocks but drain*(). Clock, tenants and events must outlive it.
+// Thread-safe; no call blocks but drain*() and what inline_below allows. Clock, tenants and events must outlive it.
 class Server {
  public:
   Server(ServerSettings settings, Clock& clock, TenantTable& tenants, EventBus& events);
@@ -95,8 +100,9 @@ class Server {
   // -------------------------------------------------------------------------------------------------------------
 
   // Takes the request over. `done` is called exactly once: at once on this thread when it is refused (unknown model;
-  // inputs that don't fit the signature; a cap, the queue or the daemon is full or draining), else from a worker, the
-  // timer or whoever cancels. Refused and expired requests never run. timings.received is kept if the caller set it.
+  // inputs that don't fit the signature; a cap, the queue or the daemon is full or draining) or runs inline, else from
+  // a worker, the timer or whoever cancels. Refused and expired requests never run. timings.received is kept if the
+  // caller set it.
   void submit(Request request);
 
   // --- control

@@ -30,7 +30,8 @@ struct Server::Impl {
     RequestQueue queue;
     std::uint32_t running_batches = 0, running_requests = 0;
     bool retired = false;
-    Duration mean_run{0};  // of a batch, smoothed
+    Duration mean_run{0};    // of a batch, smoothed
+    bool may_inline = true;  // until a run that was thought short took long
     ModelStatisticsCounter statistics;
 
     std::uint32_t instances() const { return std::max(servable->queue_settings().instances, 1u); }
@@ -63,6 +64,7 @@ struct Server::Impl {
     PriorityClass priority_class = PriorityClass::interactive;
     TimePoint deadline;
     TimePoint started;
+    bool quick = false;  // its version was, when it was picked
   };
   struct Account {
     std::uint32_t in_flight = 0, running_batches = 0;
@@ -89,17 +91,22 @@ struct Server::Impl {
   // ---------------------------------------------------------------------------------------------------------
   void let_go(std::shared_ptr<Version> version);
   void submit(Request request);
-  Result<> enter(const std::shared_ptr<Record>& record, const TenantSettings& tenant);
+  // Into the queue; answers the batch to run at once on this thread, or null.
+  Result<std::shared_ptr<BatchRun>> enter(const std::shared_ptr<Record>& record, const TenantSettings& tenant);
   void cancel(RequestKey key);
   void complete(std::shared_ptr<Record> record, Result<Response> result);
   void worker();
   void timer();
   void run(BatchRun& run);
+  void run_inline(std::shared_ptr<BatchRun> batch);
   bool wait_until(std::unique_lock<std::mutex>& lock, TimePoint until, const std::function<bool()>& condition);
 
   // --- server_run.cc, with the lock held
   // ------------------------------------------------------------------------------------------
-  std::shared_ptr<BatchRun> pick(TimePoint now);
+  std::shared_ptr<BatchRun> pick(TimePoint now, bool quick_only = false);
+  bool quick(const Version& version) const;
+  // What a thread that isn't a worker should run now, or null.
+  std::shared_ptr<BatchRun> pick_inline(TimePoint now);
   void settle(Record& record, bool ok, const Timings& timings);  // takes it off all accounts
   // A retired version without requests left is taken out, for let_go(); else null.
   std::shared_ptr<Version> take_if_done(const std::shared_ptr<Version>& version);
@@ -123,8 +130,9 @@ struct Server::Impl {
   std::map<TenantId, Account> accounts;
   std::vector<std::shared_ptr<BatchRun>> running;
   std::uint64_t in_flight = 0, payload_bytes = 0, queued = 0;
-  std::uint64_t outstanding = 0;  // submitted, `done` not returned yet
-  std::uint32_t workers_busy = 0;
+  std::uint64_t outstanding = 0;   // submitted, `done` not returned yet
+  std::uint32_t workers_busy = 0;  // batches that run, inline ones too
+  std::uint32_t long_busy = 0;     // of these, not quick
   bool draining = false, stopping = false;
   TimePoint timer_target = TimePoint::never();
   bool timer_look_again = false;

@@ -12,11 +12,13 @@ namespace npud {
 namespace {
 
 constexpr Duration longest_wait{60'000'000};
+// Batches that a submitting thread runs one after the other before it leaves the rest to the workers.
+constexpr int max_inline_runs = 16;
 
 }  // namespace
 
 // The next batch of all models: class first, then the tenant that has fewest batches running for its weight, then age.
-std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick(TimePoint now) {
+std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick(TimePoint now, bool quick_only) {
   const std::uint32_t free = settings.workers - workers_busy;
   if (queued == 0 || free == 0) return nullptr;
   const PriorityClass at_least = free <= settings.realtime_workers ? PriorityClass::realtime : PriorityClass::batch;
@@ -27,6 +29,7 @@ std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick(TimePoint now) {
   std::size_t ready = 0;
   const auto consider = [&](const std::shared_ptr<Version>& version) {
     if (version->queue.size() == 0 || version->running_batches >= version->instances()) return;
+    if (quick_only && !quick(*version)) return;
     auto next = version->queue.peek(now, at_least);
     if (!next) return;
     ++ready;
@@ -50,6 +53,7 @@ std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick(TimePoint now) {
   run->priority_class = batch.priority_class;
   run->deadline = TimePoint{};
   run->started = now;
+  run->quick = quick(*best);
   for (const RequestKey key : batch.requests) {
     const std::shared_ptr<Record>& record = records.at(key);
     record->batch = run;
@@ -67,8 +71,36 @@ std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick(TimePoint now) {
   // Another worker is woken only if there is something for it, so that a busy single model doesn't wake threads for
   // nothing.
   const bool more = ready > 1 || (best->queue.size() > 0 && best->running_batches < best->instances());
-  if (more && free > 1) work.notify_one();
+  if (more && free > 1 && !quick_only) work.notify_one();
+  ++workers_busy;
   return run;
+}
+
+// Whether handing a run of it to a worker costs more than the run.
+bool Server::Impl::quick(const Version& version) const {
+  return version.may_inline && version.mean_run.count() > 0 && version.mean_run < settings.inline_below;
+}
+
+std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick_inline(TimePoint now) {
+  // Beside longer runs it might have to wait for a device.
+  return long_busy == 0 ? pick(now, true) : nullptr;
+}
+
+void Server::Impl::run_inline(std::shared_ptr<BatchRun> batch) {
+  for (int runs = 1; batch != nullptr; ++runs) {
+    const std::shared_ptr<Version> version = batch->version;
+    run(*batch);
+    const TimePoint started = batch->started;
+    batch.reset();
+    const std::lock_guard lock(mutex);
+    --workers_busy;
+    const TimePoint now = clock.now();
+    if (now - started > settings.inline_below * inline_surprise) version->may_inline = false;
+    if (queued == 0) break;
+    // What came meanwhile found its model busy and told nobody. The thread has other things to do than this, too.
+    if (runs < max_inline_runs) batch = pick_inline(now);
+    if (batch == nullptr) work.notify_one();
+  }
 }
 
 void Server::Impl::worker() {
@@ -81,12 +113,14 @@ void Server::Impl::worker() {
       return next != nullptr;
     });
     if (next == nullptr) return;
-    ++workers_busy;
+    const bool is_long = !next->quick;
+    long_busy += is_long;
     lock.unlock();
     run(*next);
     next.reset();
     lock.lock();
     --workers_busy;
+    long_busy -= is_long;
   }
 }
 
@@ -189,7 +223,7 @@ void Server::Impl::run(BatchRun& run) {
     }
     if (!counted) version.statistics.add_failed_run();
     const Duration took = now - run.started;
-    version.mean_run = version.mean_run.count() == 0 ? took : (version.mean_run * 7 + took) / 8;
+    version.mean_run = std::max(version.mean_run.count() == 0 ? took : (version.mean_run * 7 + took) / 8, Duration{1});
     --version.running_batches;
     version.running_requests -= static_cast<std::uint32_t>(run.records.size());
     --accounts[run.tenant].running_batches;

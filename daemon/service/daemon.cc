@@ -18,6 +18,8 @@ namespace npud {
 namespace {
 
 constexpr std::uint32_t default_workers = 16;
+// About what it costs to wake a worker on a busy machine.
+constexpr Duration inline_below{200};
 
 std::uint64_t own_resident_bytes() {
   std::uint64_t size_pages = 0, resident_pages = 0;
@@ -130,7 +132,7 @@ Result<> Daemon::open_engine() {
   }
   loader_ = std::move(*loader);
   server_ = std::make_unique<Server>(
-      ServerSettings{.workers = config_.engine.workers != 0 ? config_.engine.workers : default_workers}, clock_, tenants_, events_);
+      ServerSettings{.workers = config_.engine.workers != 0 ? config_.engine.workers : default_workers, .inline_below = inline_below}, clock_, tenants_, events_);
   RepositoryOptions options{.root = config_.repository.path,
                             .mode = control_mode_from_name(config_.repository.mode).value_or(ControlMode::none),
                             .poll_interval = config_.repository.poll_interval,

@@ -42,6 +42,7 @@ class Doubler : public Servable {
       sizes_.push_back(batch.size());
       tenants_.push_back(context.tenant().value);
       for (const Request* request : batch) ids_.push_back(request->id);
+      threads_.push_back(std::this_thread::get_id());
       changed_.notify_all();
       if (heed_cancellation) {
         changed_.wait(lock, context.cancelled(), [&] { return !held_; });
@@ -51,6 +52,7 @@ class Doubler : public Servable {
       --running_;
       if (context.cancelled().stop_requested()) return fail(ErrorCode::cancelled, "told to stop");
     }
+    if (on_run) on_run();
     if (failing) return fail(ErrorCode::data_loss, "the device answered nonsense");
     std::vector<Response> responses;
     for (const Request* request : batch) {
@@ -86,7 +88,14 @@ class Doubler : public Servable {
     return tenants_;
   }
 
+  // Where the last run was.
+  bool ran_here() {
+    const std::lock_guard lock(mutex_);
+    return threads_.back() == std::this_thread::get_id();
+  }
+
   std::atomic<bool> failing{false}, heed_cancellation{false};
+  std::function<void()> on_run;  // set while nothing runs
   static inline std::atomic<int> alive{0};
 
  private:
@@ -106,6 +115,7 @@ class Doubler : public Servable {
   std::vector<std::size_t> sizes_;
   std::vector<std::string> ids_;
   std::vector<std::uint32_t> tenants_;
+  std::vector<std::thread::id> threads_;
 };
 
 class ServerTest : public testing::Test {
@@ -301,6 +311,73 @@ TEST_F(ServerTest, AResultAfterItsTimeIsNoSuccess) {
   manual.advance(11ms);
   model->release();
   EXPECT_EQ(result.get().error().code, ErrorCode::deadline_exceeded);
+}
+
+class InlineTest : public ServerTest {
+ protected:
+  InlineTest() {
+    make({.workers = 4, .inline_below = 200us}, &manual);
+    server->add(model);
+    EXPECT_TRUE(submit(request("m")).get());  // its time isn't known before
+    EXPECT_FALSE(model->ran_here());
+    wait_idle();
+  }
+  void wait_idle() {
+    while (server->snapshot().workers_busy != 0) std::this_thread::yield();
+  }
+  void TearDown() override {
+    wait_idle();
+    model.reset();
+    ServerTest::TearDown();
+  }
+  std::shared_ptr<Doubler> model = std::make_shared<Doubler>("m");
+};
+
+TEST_F(InlineTest, AQuickModelRunsOnTheSubmittingThread) {
+  auto result = submit(request("m", {4}));
+  EXPECT_TRUE(model->ran_here());
+  EXPECT_TRUE(result.get());
+  EXPECT_EQ(server->snapshot().workers_busy, 0u);
+}
+
+TEST_F(InlineTest, NotWhileSomethingLongerRuns) {
+  auto longer = std::make_shared<Doubler>("longer");
+  longer->hold();
+  server->add(longer);
+  auto held = submit(request("longer"));
+  longer->wait_running(1);
+  EXPECT_TRUE(submit(request("m")).get());
+  EXPECT_FALSE(model->ran_here());
+  longer->release();
+  EXPECT_TRUE(held.get());
+  wait_idle();
+  EXPECT_TRUE(submit(request("m")).get());
+  EXPECT_TRUE(model->ran_here());
+}
+
+TEST_F(InlineTest, ARunThatTookLongUnexpectedlyWasTheLast) {
+  model->on_run = [&] { manual.advance(200us * inline_surprise + 1us); };
+  EXPECT_TRUE(submit(request("m")).get());
+  EXPECT_TRUE(model->ran_here());
+  model->on_run = nullptr;
+  for (int i = 0; i < 100; ++i) {  // quick on average again
+    EXPECT_TRUE(submit(request("m")).get());
+    EXPECT_FALSE(model->ran_here());
+    wait_idle();
+  }
+}
+
+TEST_F(InlineTest, WhatComesMeanwhileIsRunToo) {
+  // Its only instance runs inline when the others come.
+  std::vector<std::future<Result<Response>>> others;
+  model->on_run = [&] {
+    model->on_run = nullptr;
+    std::thread([&] {
+      for (int i = 0; i < 40; ++i) others.push_back(submit(request("m")));
+    }).join();
+  };
+  EXPECT_TRUE(submit(request("m")).get());
+  for (auto& other : others) EXPECT_TRUE(other.get());
 }
 
 TEST_F(ServerTest, CancellingAQueuedRequestEndsItAtOnce) {
