@@ -2,7 +2,7 @@
 # The front door. Everything runs in the Debian 13 root that tools/root makes once; NPUD_ROOT=none uses this machine's packages.
 #
 #   make demo     set everything up and watch real models answer over gRPC
-#   make check    set everything up, run unit and integration tests, build the modules for every kernel
+#   make check    set everything up, run unit and integration tests and fuzzers, build the modules for every kernel
 #   make help     the other targets
 
 SHELL := /bin/bash
@@ -37,7 +37,7 @@ demo: build models ## real networks answer over gRPC from one shared device, sev
 serve: build ## run the daemon on REPOSITORY=directory [SOCKET=/tmp/npud.sock [CONFIG=file.toml]]
 	@$(RUN) tools/serve $(BUILD) "$(REPOSITORY)" $(SOCKET) $(CONFIG)
 
-check: root models ## unit and integration tests, and the modules for every kernel; ends with "N passed, N failed"
+check: root models ## unit and integration tests, short fuzzing, the modules for every kernel; ends with "N passed, N failed"
 	@$(RUN) tools/check $(BUILD) $(SUITES)
 
 check-unit: root ## GoogleTest programs
