@@ -406,6 +406,7 @@ static int query_space(struct rknpu_file *file, u32 index, struct rknpu_npud_spa
 static void query_device(struct rknpu_device *rdev, struct rknpu_npud_device_info *info)
 {
 	info->cores = rdev->nr_cores;
+	info->mmu_units = rdev->nr_units;
 	info->mmu = rdev->mmu->id;
 	mutex_lock(&rdev->list_lock);
 	info->files = rdev->nr_files;

@@ -153,6 +153,27 @@ int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit)
 	return ret;
 }
 
+int rknpu_mmu_probe_begin(struct rknpu_mmu_unit *unit)
+{
+	int ret = 0;
+
+	mutex_lock(&unit->lock);
+	if (!unit->powered || unit->live)
+		ret = -ENODEV;
+	else if (unit->rdev->mmu->probe_begin)
+		ret = unit->rdev->mmu->probe_begin(unit);
+	mutex_unlock(&unit->lock);
+	return ret;
+}
+
+void rknpu_mmu_probe_end(struct rknpu_mmu_unit *unit)
+{
+	mutex_lock(&unit->lock);
+	if (unit->rdev->mmu->probe_end)
+		unit->rdev->mmu->probe_end(unit);
+	mutex_unlock(&unit->lock);
+}
+
 void rknpu_mmu_must_reattach(struct rknpu_mmu_unit *unit)
 {
 	mutex_lock(&unit->lock);

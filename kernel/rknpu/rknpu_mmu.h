@@ -6,6 +6,7 @@
 #include <linux/mutex.h>
 #include <linux/types.h>
 
+struct iommu_domain;
 struct iommu_group;
 struct rknpu_core;
 struct rknpu_device;
@@ -29,6 +30,8 @@ struct sg_table;
  * @idle: no transaction under way. NULL if it can't be told.
  * @power_lost: registers are gone. Under unit->lock.
  * @after_reset: the core was reset; bring the unit to where @attach works. Under unit->lock.
+ * @probe_begin, @probe_end: around a look at whether a core lives: between them every access behind the unit, to which no space is attached, faults and
+ *	is reported. NULL if that is so anyway. Under unit->lock.
  * @irq: in interrupt context: quieten the unit and say what happened; true if it was this unit. NULL if another driver does.
  */
 struct rknpu_mmu_ops {
@@ -46,6 +49,8 @@ struct rknpu_mmu_ops {
 	bool (*idle)(struct rknpu_mmu_unit *unit);
 	void (*power_lost)(struct rknpu_mmu_unit *unit);
 	int (*after_reset)(struct rknpu_mmu_unit *unit);
+	int (*probe_begin)(struct rknpu_mmu_unit *unit);
+	void (*probe_end)(struct rknpu_mmu_unit *unit);
 	bool (*irq)(struct rknpu_mmu_unit *unit, struct rknpu_fault *fault);
 };
 
@@ -81,6 +86,7 @@ struct rknpu_mmu_unit {
 	/* iommu */
 	struct device *dev;
 	struct iommu_group *group;
+	struct iommu_domain *probe;	/* without a mapping */
 	struct device_node *iommu_node;
 };
 
@@ -97,6 +103,9 @@ bool rknpu_mmu_idle(struct rknpu_mmu_unit *unit);
 int rknpu_mmu_wait_idle(struct rknpu_mmu_unit *unit);
 int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit);
 void rknpu_mmu_must_reattach(struct rknpu_mmu_unit *unit);
+/* Around a look at whether a core lives, its unit idle and after a reset. */
+int rknpu_mmu_probe_begin(struct rknpu_mmu_unit *unit);
+void rknpu_mmu_probe_end(struct rknpu_mmu_unit *unit);
 void rknpu_mmu_set_power(struct rknpu_mmu_unit *unit, bool on);
 
 #endif /* RKNPU_MMU_H */

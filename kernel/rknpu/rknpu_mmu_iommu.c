@@ -35,11 +35,32 @@ static int iommu_fault(struct iommu_domain *domain, struct device *dev, unsigned
 	return 0;
 }
 
+/* Of the domain without a mapping: which of the unit's cores was pointed there, the one that probes knows. */
+static int iommu_probe_fault(struct iommu_domain *domain, struct device *dev, unsigned long iova, int flags, void *token)
+{
+	struct rknpu_mmu_unit *unit = token;
+	unsigned int i;
+
+	for (i = 0; i < unit->rdev->nr_cores; i++)
+		if (unit->cores & BIT(i))
+			rknpu_core_report_fault(&unit->rdev->cores[i], iova, flags & IOMMU_FAULT_WRITE, true);
+	return 0;
+}
+
 static int iommu_unit_init(struct rknpu_mmu_unit *unit)
 {
 	unit->group = iommu_group_get(unit->dev);
 	if (!unit->group)
 		return dev_err_probe(unit->dev, -EPROBE_DEFER, "its IOMMU isn't there\n");
+	unit->probe = rknpu_iommu_domain_alloc(unit->dev);
+	if (IS_ERR(unit->probe)) {
+		int ret = PTR_ERR(unit->probe);
+
+		unit->probe = NULL;
+		iommu_group_put(unit->group);
+		return ret;
+	}
+	iommu_set_fault_handler(unit->probe, iommu_probe_fault, unit);
 	unit->iommu_node = of_parse_phandle(unit->dev->of_node, "iommus", 0);
 	/*
 	 * The banks' status is read, and nothing else of them, since the API has no way to ask whether a device's writes are over.
@@ -73,6 +94,7 @@ static void iommu_unit_fini(struct rknpu_mmu_unit *unit)
 	while (unit->nr_banks)
 		iounmap(unit->banks[--unit->nr_banks]);
 	of_node_put(unit->iommu_node);
+	iommu_domain_free(unit->probe);
 	iommu_group_put(unit->group);
 }
 
@@ -138,6 +160,16 @@ static int iommu_after_reset(struct rknpu_mmu_unit *unit)
 	return iommu_attach(unit, NULL);
 }
 
+static int iommu_probe_begin(struct rknpu_mmu_unit *unit)
+{
+	return iommu_attach_group(unit->probe, unit->group);
+}
+
+static void iommu_probe_end(struct rknpu_mmu_unit *unit)
+{
+	iommu_detach_group(unit->probe, unit->group);
+}
+
 const struct rknpu_mmu_ops rknpu_mmu_iommu_ops = {
 	.name = "iommu",
 	.id = RKNPU_NPUD_MMU_IOMMU,
@@ -150,4 +182,6 @@ const struct rknpu_mmu_ops rknpu_mmu_iommu_ops = {
 	.attach = iommu_attach,
 	.idle = iommu_idle,
 	.after_reset = iommu_after_reset,
+	.probe_begin = iommu_probe_begin,
+	.probe_end = iommu_probe_end,
 };

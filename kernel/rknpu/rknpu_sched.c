@@ -144,8 +144,8 @@ static void job_fail(struct rknpu_job *job, enum rknpu_job_state to, int result)
 }
 
 /*
- * Does the core do anything at all? It is pointed at an address that is mapped nowhere, in the empty space in which a reset leaves its
- * MMU: a core that works faults there. What a client's commands do to a core says nothing about that. Between jobs, MMU banks ours.
+ * Does the core do anything at all? It is pointed at an address that is mapped nowhere, behind an MMU without a space: a core that works faults
+ * there. What a client's commands do to a core says nothing about that. Nothing may run behind its MMU.
  */
 static bool core_answers(struct rknpu_core *core)
 {
@@ -160,6 +160,11 @@ static bool core_answers(struct rknpu_core *core)
 	for (attempt = 0; attempt < START_ATTEMPTS && !alive; attempt++) {
 		if (rknpu_core_stop(core))
 			break;
+		if (rknpu_mmu_probe_begin(core->unit)) {
+			/* That is the MMU's failure. Without it the core can't be judged. */
+			alive = true;
+			break;
+		}
 		rknpu_core_start(core, &nowhere, false, 0);
 		for (waited = 0; waited < PROBE_MS && !alive; waited++) {
 			usleep_range(1000, 1500);
@@ -167,21 +172,25 @@ static bool core_answers(struct rknpu_core *core)
 			alive = core->fault.valid && core->fault.iova >> 12 == PROBE_ADDRESS >> 12;
 			spin_unlock_irq(&core->irq_lock);
 		}
+		/* As everywhere: the core first, then its MMU. */
+		if (rknpu_core_halt(core))
+			alive = false;
+		rknpu_mmu_probe_end(core->unit);
+		if (rknpu_mmu_after_reset(core->unit))
+			alive = false;
 	}
-	if (rknpu_core_stop(core))
-		alive = false;
 	rknpu_power_put(core);
 	return alive;
 }
 
 /*
- * After a failure, its job's cores stopped. One without any progress counts, but proves nothing, for a client can make any number of them:
- * at the limit the core itself is asked. Behind the kernel's IOMMU driver it can't be, and is only avoided.
+ * After a failure, its job's cores stopped. One without any progress counts, but proves nothing, for a client can make any number of them: at
+ * the limit the core itself is asked; if others run behind its MMU, after its next failure.
  */
 static void core_strike(struct rknpu_core *core, bool progress)
 {
 	core->strikes = progress ? 0 : core->strikes + 1;
-	if (!core_strikes || core->strikes < core_strikes || core->rdev->mmu->id != RKNPU_NPUD_MMU_BANK)
+	if (!core_strikes || core->strikes < core_strikes || core->unit->running)
 		return;
 	if (core_answers(core))
 		core->strikes = 1;

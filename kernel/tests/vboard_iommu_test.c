@@ -12,6 +12,7 @@
 #include <linux/platform_device.h>
 #include <linux/pm_runtime.h>
 
+#include "../rknpu/rknpu_compat.h"
 #include "vboard_core.h"
 #include "vboard_ktap.h"
 
@@ -47,14 +48,14 @@ static int attaches_and_maps(void *context)
 	struct iommu_test *t = context;
 	int ret;
 
-	t->domain = iommu_paging_domain_alloc(t->dev);
+	t->domain = rknpu_iommu_domain_alloc(t->dev);
 	if (IS_ERR(t->domain)) {
 		ret = PTR_ERR(t->domain);
 		t->domain = NULL;
 		return ret;
 	}
 	iommu_set_fault_handler(t->domain, iommu_test_fault, t);
-	ret = iommu_map(t->domain, IOVA, page_to_phys(t->pages), JOB_BYTES, IOMMU_READ | IOMMU_WRITE, GFP_KERNEL);
+	ret = rknpu_iommu_map(t->domain, IOVA, page_to_phys(t->pages), JOB_BYTES, IOMMU_READ | IOMMU_WRITE);
 	if (ret)
 		return ret;
 	VBOARD_EXPECT(iommu_iova_to_phys(t->domain, IOVA + 4096) == page_to_phys(t->pages) + 4096);
@@ -101,7 +102,7 @@ static int unmaps_and_detaches(void *context)
 	iommu_detach_group(t->domain, t->group);
 	VBOARD_EXPECT(iommu_unmap(t->domain, IOVA, JOB_BYTES) == JOB_BYTES);
 	VBOARD_EXPECT(iommu_iova_to_phys(t->domain, IOVA) == 0);
-	return iommu_map(t->domain, IOVA, page_to_phys(t->pages), JOB_BYTES, IOMMU_READ | IOMMU_WRITE, GFP_KERNEL);
+	return rknpu_iommu_map(t->domain, IOVA, page_to_phys(t->pages), JOB_BYTES, IOMMU_READ | IOMMU_WRITE);
 }
 
 /* "Error during raw reset. MMU_DTE_ADDR is not functioning": attaching fails as its source says, and works again afterwards. */

@@ -90,6 +90,15 @@ static int wait_child(pid_t child, unsigned seconds) {
   return -1;
 }
 
+static void say_if_long(const struct timespec *began) {
+  struct timespec now;
+  double seconds;
+
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  seconds = (double)(now.tv_sec - began->tv_sec) + (double)(now.tv_nsec - began->tv_nsec) / 1e9;
+  if (seconds > 3) printf("# took %.1f s\n", seconds);
+}
+
 int tap_run(const struct test *tests, unsigned count, const char *pattern, void (*epilogue)(void)) {
   unsigned planned = 0, number = 0, failed = 0;
 
@@ -102,11 +111,13 @@ int tap_run(const struct test *tests, unsigned count, const char *pattern, void 
   printf("TAP version 13\n1..%u\n", planned);
   for (unsigned i = 0; i < count; i++) {
     const unsigned seconds = tests[i].seconds ? tests[i].seconds : (unsigned)TAP_DEFAULT_SECONDS;
+    struct timespec began;
     pid_t child;
     int status;
 
     if (pattern && !strstr(tests[i].name, pattern)) continue;
     fflush(stdout);
+    clock_gettime(CLOCK_MONOTONIC, &began);
     child = fork();
     if (child == 0) run_child(&tests[i], epilogue);
     if (child < 0) {
@@ -130,6 +141,7 @@ int tap_run(const struct test *tests, unsigned count, const char *pattern, void 
     } else {
       printf("ok %u - %s\n", number, tests[i].name);
     }
+    say_if_long(&began);
   }
   printf("# %u passed, %u failed\n", number - failed, failed);
   return failed ? 1 : 0;

@@ -336,7 +336,7 @@ struct rknpu_npud_device_info {
 	__u32 spaces;		/* alive, of all files */
 	__u32 jobs_queued;
 	__u32 jobs_running;
-	__u32 reserved32;
+	__u32 mmu_units;	/* cores behind the same one run one address space at a time */
 	__u64 resets;
 	__u64 timeouts;
 	__u64 page_faults;
