@@ -14,7 +14,7 @@ TEST(LoadReport, PercentilesAreOfTheNearestRank) {
   EXPECT_EQ(report.percentile_us(99), 99u);
   EXPECT_EQ(report.percentile_us(100), 100u);
   EXPECT_EQ(report.percentile_us(0.001), 1u);
-  report.latencies_us = {7};
+  report.latencies_us.assign(1, 7);
   EXPECT_EQ(report.percentile_us(50), 7u);
 }
 
