@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "api/decode.h"
@@ -111,7 +112,7 @@ TEST(Encode, ParsesAsTheGeneratedMessageSmallAndLarge) {
     response.model = "m";
     response.version = 3;
     Buffer data = Buffer::allocate(size);
-    std::memset(data.bytes().data(), 'z', size);
+    std::ranges::fill(data.bytes(), std::byte{'z'});
     response.outputs.push_back({"Y", DataType::uint8, {static_cast<std::int64_t>(size)}, data});
     response.outputs.push_back({"Z", DataType::uint8, {1}, Buffer::copy_of(std::as_bytes(std::span("q", 1)))});
     auto encoded = encode_response("id", response, {});
