@@ -159,11 +159,13 @@ void RknpuDevice::condemn(const std::string& why) {
   health_reason_ = why + "; models run on the host until a canary comes out right";
 }
 
-Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes) {
+Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes, std::optional<Verify> verify) {
   if (suspected_) {
     if (auto alive = canary(); !alive) return std::unexpected(alive.error());
   }
-  return upload_to_best_space(nodes);
+  auto residence = upload_to_best_space(nodes);
+  if (residence && verify) (*residence)->verify_ = *verify;
+  return residence;
 }
 
 Result<std::unique_ptr<Residence>> RknpuDevice::upload_to_best_space(std::span<const PackedNode> nodes) {

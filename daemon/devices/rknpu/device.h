@@ -56,8 +56,8 @@ class RknpuDevice final : public Device {
   const DeviceCounters& counters() const { return counters_; }
 
   // Uploads a model's nodes into the address space with most room. resource_exhausted with bytes needed and free when none has enough.
-  // When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`.
-  Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes);
+  // When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`. `verify`: none as the device is set.
+  Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes, std::optional<Verify> verify = {});
 
   // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed.
   Result<> canary();
@@ -123,6 +123,7 @@ class Residence {
 
   RknpuDevice& device_;
   uint32_t space_;
+  Verify verify_;
   std::mutex mutex_;
   std::vector<PackedNode> nodes_;   // without their weights, which are on the device
   std::vector<Placed> placed_;

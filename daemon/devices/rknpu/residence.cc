@@ -31,7 +31,7 @@ struct Residence::Prepared {
   std::vector<std::vector<CoreTasks>> jobs;  // one after the other; each a gang of one or more cores
 };
 
-Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space) {}
+Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space), verify_(device.settings_.verify) {}
 
 Residence::~Residence() {
   for (Prepared& p : prepared_) {
@@ -263,8 +263,7 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
   mark = device_.clock_.now();
   if (auto back = port.from_device(output_, 0, plan.output_bytes); !back) return back;
   const std::span<const std::byte> cube = output_.bytes.first(plan.output_bytes);
-  const Verify verify = device_.settings_.verify;
-  if (verify == Verify::always || (verify == Verify::sampled && (device_.suspected_ || placed_[index].runs % kSampling == 0))) {
+  if (verify_ == Verify::always || (verify_ == Verify::sampled && (device_.suspected_ || placed_[index].runs % kSampling == 0))) {
     ++counters.checked;
     const bool right = node.precision == NodePrecision::fp16 ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)
                                                              : int8_result_is_right(node, plan, quantised_, cube);

@@ -95,6 +95,8 @@ class BoardPort final : public Port, rk3588::Dma {
     }
   }
 
+  void clear() { board_.write32(VBOARD_BAR_CONTROL, VBOARD_FAULT_CLEAR, 1); }
+
  private:
   void start(uint32_t core, const Submission& s, const CoreTasks& part) {
     TaskEntry first;
