@@ -15,11 +15,11 @@
 namespace npud {
 namespace {
 
-// Goes with its files; only this user can look in.
+// Goes with its files; only this user can look in. Named as snapshots are, so that what a killed daemon leaves is removed with theirs.
 class ScratchDirectory {
  public:
   static Result<std::unique_ptr<ScratchDirectory>> make(const std::filesystem::path& where) {
-    std::string name = (where / "offload-XXXXXX").string();
+    std::string name = (where / "model-offload-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
       return fail(ErrorCode::internal, std::format("can't make a directory in {}: {}", where.string(), std::strerror(errno)));
     }

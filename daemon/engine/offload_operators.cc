@@ -10,7 +10,7 @@ namespace {
 
 thread_local OffloadRun* current_run = nullptr;
 
-OrtStatus* refuse(const std::string& message) { return Ort::Status(message.c_str(), ORT_INVALID_ARGUMENT).release(); }
+OrtStatus* bad_input(const std::string& message) { return Ort::Status(message.c_str(), ORT_INVALID_ARGUMENT).release(); }
 
 std::uint64_t product(std::span<const std::int64_t> dims) {
   std::uint64_t all = 1;
@@ -24,14 +24,14 @@ OrtStatus* compute_matrix(OffloadRun& run, std::size_t index, Ort::KernelContext
   const auto in = context.GetInput(0);
   const auto shape = in.GetTensorTypeAndShapeInfo().GetShape();
   if (shape.empty() || shape.back() != static_cast<std::int64_t>(node.op.channels)) {
-    return refuse(std::format("node '{}' takes rows of {} values", node.name, node.op.channels));
+    return bad_input(std::format("node '{}' takes rows of {} values", node.name, node.op.channels));
   }
   auto out_shape = shape;
   out_shape.back() = node.op.kernels;
   auto out = context.GetOutput(0, out_shape);
   const std::uint64_t rows = product(std::span(shape).first(shape.size() - 1));
   if (rows == 0) return nullptr;
-  if (rows > UINT32_MAX) return refuse(std::format("node '{}' got {} rows", node.name, rows));
+  if (rows > UINT32_MAX) return bad_input(std::format("node '{}' got {} rows", node.name, rows));
   const std::span values(in.GetTensorData<float>(), rows * node.op.channels);
   const std::span results(out.GetTensorMutableData<float>(), rows * node.op.kernels);
   if (auto ran = run.run(index, static_cast<std::uint32_t>(rows), 1, values, results); !ran) return Ort::Status(ran.error().message.c_str(), ORT_FAIL).release();
@@ -45,14 +45,14 @@ OrtStatus* compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelCo
   const auto shape = in.GetTensorTypeAndShapeInfo().GetShape();
   const bool line = shape.size() == 3;
   if ((!line && shape.size() != 4) || shape[1] != static_cast<std::int64_t>(node.op.channels)) {
-    return refuse(std::format("node '{}' takes images of {} channels", node.name, node.op.channels));
+    return bad_input(std::format("node '{}' takes images of {} channels", node.name, node.op.channels));
   }
   constexpr std::int64_t most = 1 << 26;
   const std::int64_t height = shape[2], width = line ? 1 : shape[3];
   rknpu::Conv2d op = node.op;
   if (height > most || width > most || height + op.pad_top + op.pad_bottom < op.kernel_height || width + op.pad_left + op.pad_right < op.kernel_width ||
       height == 0 || width == 0) {
-    return refuse(std::format("node '{}' can't take an image of {} x {}", node.name, height, width));
+    return bad_input(std::format("node '{}' can't take an image of {} x {}", node.name, height, width));
   }
   op.height = static_cast<std::uint32_t>(height);
   op.width = static_cast<std::uint32_t>(width);
