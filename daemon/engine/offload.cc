@@ -103,7 +103,8 @@ Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const 
   }
   const std::filesystem::path file = (*directory)->path() / "offloaded.onnx";
   if (auto ok = write_graph(graph->model, file); !ok) return std::unexpected(ok.error());
-  const bool host_nodes = std::ranges::any_of(graph->model.graph().node(), [](const auto& node) { return node.domain() != "npud"; });
+  bool host_nodes = false;
+  for (const auto& node : graph->model.graph().node()) host_nodes = host_nodes || node.domain() != "npud";
   graph->model.Clear();
   OffloadOperators operators;
   auto session = Session::create(runtime, host, file, plan.session, &operators);

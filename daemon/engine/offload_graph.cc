@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <format>
-#include <map>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -34,8 +34,10 @@ std::string name_of(const onnx::NodeProto& node) {
 }
 
 const onnx::AttributeProto* attribute(const onnx::NodeProto& node, const char* name) {
-  auto found = std::ranges::find(node.attribute(), name, &onnx::AttributeProto::name);
-  return found == node.attribute().end() ? nullptr : &*found;
+  for (const auto& attribute : node.attribute()) {
+    if (attribute.name() == name) return &attribute;
+  }
+  return nullptr;
 }
 
 std::int64_t int_attribute(const onnx::NodeProto& node, const char* name, std::int64_t otherwise) {

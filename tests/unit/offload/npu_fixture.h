@@ -46,7 +46,9 @@ class NpuTest : public ::testing::Test {
   void TearDown() override {
     engine_.loader.reset();
     target_.reset();
-    if (arbiter_) EXPECT_TRUE(arbiter_->snapshot().programs.empty()) << "a program was never forgotten";
+    if (arbiter_) {
+      EXPECT_TRUE(arbiter_->snapshot().programs.empty()) << "a program was never forgotten";
+    }
     arbiter_.reset();
     device_.reset();
     EXPECT_EQ(state_.allocated_bytes, 0u) << "bytes of NPU memory were left behind";
