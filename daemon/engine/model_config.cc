@@ -233,7 +233,8 @@ Result<QueueSettings> queue_settings(inference::ModelConfig& config, const Queue
 }
 
 // Who runs the heavy nodes; npud.place is stronger than npud.device.
-Result<> apply_device(const std::map<std::string, std::string>& parameters, const std::string& device, const NpuChoice* npu, OffloadSettings& offload) {
+Result<> apply_device(const std::map<std::string, std::string>& parameters, const std::string& device,
+                      const NpuChoice* npu, OffloadSettings& offload) {
   for (const char* key : {"npud.device", "npud.place"}) {
     const auto found = parameters.find(key);
     if (found == parameters.end()) continue;
@@ -247,17 +248,21 @@ Result<> apply_device(const std::map<std::string, std::string>& parameters, cons
       offload.wanted = true;
       offload.automatic = false;
     } else {
-      return refuse(std::format("parameter {} is \"{}\": there is no such device for this model here; there is \"{}\"{}", key, value, device,
-                                npu == nullptr ? "" : std::format(" and \"{}\"", npu->name)));
+      return refuse(
+          std::format("parameter {} is \"{}\": there is no such device for this model here; there is \"{}\"{}", key,
+                      value, device, npu == nullptr ? "" : std::format(" and \"{}\"", npu->name)));
     }
   }
   return {};
 }
 
 // The keys that say how nodes run on an NPU.
-Result<> apply_offload(const std::string& key, const std::string& value, const std::string& device, OffloadSettings& offload) {
+Result<> apply_offload(const std::string& key, const std::string& value, const std::string& device,
+                       OffloadSettings& offload) {
   if (!offload.wanted && !offload.automatic) {
-    return refuse(std::format("parameter {} is for models on an NPU, and this one runs on \"{}\"; set npud.device, or leave it out", key, device));
+    return refuse(std::format(
+        "parameter {} is for models on an NPU, and this one runs on \"{}\"; set npud.device, or leave it out", key,
+        device));
   }
   if (key == "npud.verify") {
     if (value == "off") {
@@ -272,8 +277,11 @@ Result<> apply_offload(const std::string& key, const std::string& value, const s
     return {};
   }
   auto patterns = split_patterns(value);
-  if (patterns.empty()) return refuse(std::format("parameter {} has no pattern; write names of nodes, or leave it out", key));
-  (key == "npud.host_nodes" ? offload.host_nodes : key == "npud.int8_nodes" ? offload.int8_nodes : offload.fp16_nodes) = std::move(patterns);
+  if (patterns.empty())
+    return refuse(std::format("parameter {} has no pattern; write names of nodes, or leave it out", key));
+  (key == "npud.host_nodes"   ? offload.host_nodes
+   : key == "npud.int8_nodes" ? offload.int8_nodes
+                              : offload.fp16_nodes) = std::move(patterns);
   return {};
 }
 
@@ -286,13 +294,15 @@ Result<> apply_precision(const std::string& value, const std::string& device, Of
   } else if (npu) {
     return refuse(std::format("parameter npud.precision is \"{}\"; an NPU computes in \"fp16\" or \"int8\"", value));
   } else if (value != "model") {
-    return refuse(std::format("parameter npud.precision is \"{}\": device \"{}\" computes as the file says; write \"model\" or leave it out",
-                              value, device));
+    return refuse(std::format(
+        "parameter npud.precision is \"{}\": device \"{}\" computes as the file says; write \"model\" or leave it out",
+        value, device));
   }
   return {};
 }
 
-Result<> apply_parameters(const inference::ModelConfig& config, const std::string& device, const NpuChoice* npu, ModelPlan& plan) {
+Result<> apply_parameters(const inference::ModelConfig& config, const std::string& device, const NpuChoice* npu,
+                          ModelPlan& plan) {
   std::map<std::string, std::string> parameters;  // in an order, so that the same file gives the same error
   for (const auto& [key, value] : config.parameters()) parameters[key] = value.string_value();
   if (auto ok = apply_device(parameters, device, npu, plan.offload); !ok) return ok;
@@ -300,7 +310,8 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
     if (!key.starts_with("npud.") || key == "npud.device" || key == "npud.place") continue;
     if (key == "npud.precision") {
       if (auto ok = apply_precision(value, device, plan.offload); !ok) return ok;
-    } else if (key == "npud.host_nodes" || key == "npud.int8_nodes" || key == "npud.fp16_nodes" || key == "npud.verify") {
+    } else if (key == "npud.host_nodes" || key == "npud.int8_nodes" || key == "npud.fp16_nodes" ||
+               key == "npud.verify") {
       if (auto ok = apply_offload(key, value, device, plan.offload); !ok) return ok;
     } else if (key == "npud.pinned") {
       if (value != "true" && value != "false")
@@ -318,9 +329,11 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
             std::format("parameter npud.class is \"{}\"; write \"realtime\", \"interactive\" or \"batch\"", value));
       }
     } else {
-      return refuse(std::format("parameter {} is unknown; there are npud.device, npud.place, npud.precision, npud.host_nodes, npud.int8_nodes, "
-                                "npud.fp16_nodes, npud.verify, npud.pinned, npud.class",
-                                key));
+      return refuse(
+          std::format("parameter {} is unknown; there are npud.device, npud.place, npud.precision, npud.host_nodes, "
+                      "npud.int8_nodes, "
+                      "npud.fp16_nodes, npud.verify, npud.pinned, npud.class",
+                      key));
     }
   }
   return {};
@@ -328,8 +341,8 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
 
 }  // namespace
 
-Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults, const std::string& device,
-                             const NpuChoice* npu) {
+Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults,
+                             const std::string& device, const NpuChoice* npu) {
   ModelPlan plan;
   if (auto ok = check_kind(config); !ok) return std::unexpected(ok.error());
   if (config.default_model_filename().empty()) config.set_default_model_filename("model.onnx");

@@ -24,15 +24,15 @@ struct ModelPlan {
 };
 
 // `config` is completed in place. Parameters that mean something, all optional:
-//   npud.device      "host" (the default), the name or kind of an NPU ("rknpu0", "rknpu"), or "auto": the NPU where there is a healthy one
-//   npud.place       the same, for its heavy nodes only: stronger than npud.device
+//   npud.device      "host" (the default), the name or kind of an NPU ("rknpu0", "rknpu"), or "auto": the NPU where
+//   there is a healthy one npud.place       the same, for its heavy nodes only: stronger than npud.device
 //   npud.precision   "model": as the file has it; on an NPU "fp16" (the default) or "int8"
-//   npud.host_nodes, npud.int8_nodes, npud.fp16_nodes   glob patterns over node names, the first list that matches decides; NPU only
-//   npud.verify      "off", "sampled", "always": how many results of the NPU are checked; NPU only
+//   npud.host_nodes, npud.int8_nodes, npud.fp16_nodes   glob patterns over node names, the first list that matches
+//   decides; NPU only npud.verify      "off", "sampled", "always": how many results of the NPU are checked; NPU only
 //   npud.pinned     "true": never leaves its device
 //   npud.class      "realtime", "interactive", "batch": the best class its jobs run in
 // Other keys that begin with "npud." are errors; those of other systems are kept and ignored.
-Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults, const std::string& device,
-                             const NpuChoice* npu = nullptr);
+Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults,
+                             const std::string& device, const NpuChoice* npu = nullptr);
 
 }  // namespace npud

@@ -5,9 +5,15 @@
 
 namespace npud {
 
-NpuProgram::NpuProgram(std::string name, std::vector<rknpu::PackedNode> nodes, std::optional<rknpu::Verify> verify, bool pinned,
-                       rknpu::RknpuDevice& device, Clock& clock)
-    : name_(std::move(name)), nodes_(std::move(nodes)), verify_(verify), pinned_(pinned), device_(device), clock_(clock), counters_(new Counters[nodes_.size()]) {
+NpuProgram::NpuProgram(std::string name, std::vector<rknpu::PackedNode> nodes, std::optional<rknpu::Verify> verify,
+                       bool pinned, rknpu::RknpuDevice& device, Clock& clock)
+    : name_(std::move(name)),
+      nodes_(std::move(nodes)),
+      verify_(verify),
+      pinned_(pinned),
+      device_(device),
+      clock_(clock),
+      counters_(new Counters[nodes_.size()]) {
   constexpr std::uint64_t page = 4096;
   for (const auto& node : nodes_) {
     packed_bytes_ += (node.weights.size() + page - 1) / page * page;
@@ -27,7 +33,8 @@ Result<> NpuProgram::make_resident() {
     Error error = residence.error();
     error.message = std::format("model '{}': {}", name_, error.message);
     // A driver's time-out is not the request's.
-    if (error.code == ErrorCode::deadline_exceeded || error.code == ErrorCode::cancelled) error.code = ErrorCode::unavailable;
+    if (error.code == ErrorCode::deadline_exceeded || error.code == ErrorCode::cancelled)
+      error.code = ErrorCode::unavailable;
     return std::unexpected(std::move(error));
   }
   residence_ = std::move(*residence);
@@ -41,7 +48,8 @@ void NpuProgram::evict() noexcept {
   held_bytes_ = 0;
 }
 
-Result<> NpuProgram::run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in, std::span<float> out) {
+Result<> NpuProgram::run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in,
+                         std::span<float> out) {
   auto ran = nodes_[index].kind == rknpu::NodeKind::matrix ? residence_->run_matrix(index, height, in, out)
                                                            : residence_->run_convolution(index, height, width, in, out);
   held_bytes_ = residence_->bytes();

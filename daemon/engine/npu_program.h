@@ -19,7 +19,8 @@ namespace npud {
 // The packed weights stay in host memory, so that the program can come back the same.
 class NpuProgram final : public Program {
  public:
-  NpuProgram(std::string name, std::vector<rknpu::PackedNode> nodes, std::optional<rknpu::Verify> verify, bool pinned, rknpu::RknpuDevice& device, Clock& clock);
+  NpuProgram(std::string name, std::vector<rknpu::PackedNode> nodes, std::optional<rknpu::Verify> verify, bool pinned,
+             rknpu::RknpuDevice& device, Clock& clock);
 
   const std::string& name() const override { return name_; }
   Footprint footprint() const override;
@@ -31,8 +32,10 @@ class NpuProgram final : public Program {
   const rknpu::PackedNode& node(std::size_t index) const { return nodes_[index]; }
   std::size_t size() const { return nodes_.size(); }
 
-  // Precondition: called from a job of this program. See rknpu::Residence. Convolution: one image; matrix: width 1, one row for each of `height`.
-  Result<> run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in, std::span<float> out);
+  // Precondition: called from a job of this program. See rknpu::Residence. Convolution: one image; matrix: width 1, one
+  // row for each of `height`.
+  Result<> run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in,
+               std::span<float> out);
 
   // Adds to what is told of a node.
   void count(std::size_t index, std::uint64_t macs, Duration took);

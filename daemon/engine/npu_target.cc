@@ -5,8 +5,14 @@
 
 namespace npud {
 
-NpuTarget::NpuTarget(rknpu::RknpuDevice& device, Arbiter& arbiter, Clock& clock, EventBus& events, NpuTargetSettings settings)
-    : device_(device), arbiter_(arbiter), clock_(clock), events_(events), settings_(settings), backoff_(settings.first_backoff) {
+NpuTarget::NpuTarget(rknpu::RknpuDevice& device, Arbiter& arbiter, Clock& clock, EventBus& events,
+                     NpuTargetSettings settings)
+    : device_(device),
+      arbiter_(arbiter),
+      clock_(clock),
+      events_(events),
+      settings_(settings),
+      backoff_(settings.first_backoff) {
   const DeviceInfo info = device.info();
   if (info.health == DeviceHealth::dead) {
     const std::lock_guard lock(mutex_);
@@ -70,7 +76,10 @@ void NpuTarget::publish(std::string message) {
 NpuChoice NpuTarget::choice() const {
   const DeviceInfo info = device_.info();
   const std::lock_guard lock(mutex_);
-  return {.name = arbiter_.device(), .kind = info.kind, .healthy = armed_ && info.health != DeviceHealth::dead, .why_not = armed_ ? info.health_reason : reason_};
+  return {.name = arbiter_.device(),
+          .kind = info.kind,
+          .healthy = armed_ && info.health != DeviceHealth::dead,
+          .why_not = armed_ ? info.health_reason : reason_};
 }
 
 }  // namespace npud

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NPU that models of this daemon run on, and whether it may be used right now: one for each device, shared by its models.
+// The NPU that models of this daemon run on, and whether it may be used right now: one for each device, shared by its
+// models.
 #pragma once
 
 #include <mutex>
@@ -16,7 +17,8 @@ namespace npud {
 
 struct NpuTargetSettings {
   bool host_fallback = true;  // requests that the NPU can't answer run on the host; else they fail with the reason
-  Duration first_backoff = std::chrono::seconds(1), most_backoff = std::chrono::seconds(60);  // until a failed device is asked again
+  Duration first_backoff = std::chrono::seconds(1),
+           most_backoff = std::chrono::seconds(60);  // until a failed device is asked again
 };
 
 // Thread-safe. Device, arbiter, clock and events must outlive it.
@@ -27,10 +29,11 @@ class NpuTarget {
     Duration rearm_after{0};
   };
 
-  NpuTarget(rknpu::RknpuDevice& device, Arbiter& arbiter, Clock& clock, EventBus& events, NpuTargetSettings settings = {});
+  NpuTarget(rknpu::RknpuDevice& device, Arbiter& arbiter, Clock& clock, EventBus& events,
+            NpuTargetSettings settings = {});
 
-  // May a request use the device now? When its time has come, or the device is under suspicion, a canary runs first, on the caller's thread;
-  // the others go to the host meanwhile.
+  // May a request use the device now? When its time has come, or the device is under suspicion, a canary runs first, on
+  // the caller's thread; the others go to the host meanwhile.
   std::optional<Refusal> admit();
   // A job failed in spite of its retry, for the device's sake.
   Refusal failed(const std::string& reason);

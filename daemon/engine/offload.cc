@@ -15,13 +15,15 @@
 namespace npud {
 namespace {
 
-// Goes with its files; only this user can look in. Named as snapshots are, so that what a killed daemon leaves is removed with theirs.
+// Goes with its files; only this user can look in. Named as snapshots are, so that what a killed daemon leaves is
+// removed with theirs.
 class ScratchDirectory {
  public:
   static Result<std::unique_ptr<ScratchDirectory>> make(const std::filesystem::path& where) {
     std::string name = (where / "model-offload-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-      return fail(ErrorCode::internal, std::format("can't make a directory in {}: {}", where.string(), std::strerror(errno)));
+      return fail(ErrorCode::internal,
+                  std::format("can't make a directory in {}: {}", where.string(), std::strerror(errno)));
     }
     auto made = std::make_unique<ScratchDirectory>();
     made->path_ = name;
@@ -37,20 +39,23 @@ class ScratchDirectory {
   std::filesystem::path path_;
 };
 
-Result<onnx::ModelProto> optimised_graph(const ModelSource& source, const SessionSettings& settings, const std::filesystem::path& file, Runtime& runtime,
-                                         HostDevice& host) {
+Result<onnx::ModelProto> optimised_graph(const ModelSource& source, const SessionSettings& settings,
+                                         const std::filesystem::path& file, Runtime& runtime, HostDevice& host) {
   OptimizedGraphWriter writer(file);
-  if (auto session = Session::create(runtime, host, source.model_file(), settings, &writer); !session) return std::unexpected(session.error());
+  if (auto session = Session::create(runtime, host, source.model_file(), settings, &writer); !session)
+    return std::unexpected(session.error());
   std::ifstream in(file, std::ios::binary);
   onnx::ModelProto model;
-  if (!in || !model.ParseFromIstream(&in)) return fail(ErrorCode::internal, "the graph that ONNX Runtime optimised can't be read back");
+  if (!in || !model.ParseFromIstream(&in))
+    return fail(ErrorCode::internal, "the graph that ONNX Runtime optimised can't be read back");
   return model;
 }
 
 Result<> write_graph(const onnx::ModelProto& model, const std::filesystem::path& file) {
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
   if (!model.SerializeToOstream(&out) || !out.flush()) {
-    return fail(ErrorCode::resource_exhausted, std::format("there is no room for a graph of {} bytes in {}", model.ByteSizeLong(), file.parent_path().string()));
+    return fail(ErrorCode::resource_exhausted, std::format("there is no room for a graph of {} bytes in {}",
+                                                           model.ByteSizeLong(), file.parent_path().string()));
   }
   return {};
 }
@@ -59,7 +64,8 @@ std::string why_nothing(const OffloadedGraph& graph) {
   if (graph.placements.empty()) return "it has no MatMul, Gemm or Conv";
   std::string why;
   for (std::size_t i = 0; i < std::min<std::size_t>(3, graph.placements.size()); ++i) {
-    why += std::format("{}{} '{}': {}", why.empty() ? "" : "; ", graph.placements[i].op, graph.placements[i].name, graph.placements[i].reason);
+    why += std::format("{}{} '{}': {}", why.empty() ? "" : "; ", graph.placements[i].op, graph.placements[i].name,
+                       graph.placements[i].reason);
   }
   return why;
 }
@@ -67,17 +73,20 @@ std::string why_nothing(const OffloadedGraph& graph) {
 std::optional<rknpu::Verify> verify_of(const OffloadSettings& settings) {
   if (!settings.verify) return std::nullopt;
   switch (*settings.verify) {
-    case OffloadVerify::off: return rknpu::Verify::off;
-    case OffloadVerify::sampled: return rknpu::Verify::sampled;
-    case OffloadVerify::always: return rknpu::Verify::always;
+    case OffloadVerify::off:
+      return rknpu::Verify::off;
+    case OffloadVerify::sampled:
+      return rknpu::Verify::sampled;
+    case OffloadVerify::always:
+      return rknpu::Verify::always;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-Offload::Offload(std::unique_ptr<Session> session, std::shared_ptr<NpuProgram> program, std::vector<NodePlacement> placements, bool host_nodes,
-                 PriorityClass best_class, NpuTarget& target)
+Offload::Offload(std::unique_ptr<Session> session, std::shared_ptr<NpuProgram> program,
+                 std::vector<NodePlacement> placements, bool host_nodes, PriorityClass best_class, NpuTarget& target)
     : session_(std::move(session)),
       program_(std::move(program)),
       placements_(std::move(placements)),
@@ -87,8 +96,9 @@ Offload::Offload(std::unique_ptr<Session> session, std::shared_ptr<NpuProgram> p
 
 Offload::~Offload() { target_.arbiter().forget(*program_); }
 
-Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const ModelSource& source, const ModelPlan& plan,
-                                                 const std::filesystem::path& scratch, Runtime& runtime, HostDevice& host, NpuTarget& target) {
+Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const ModelSource& source,
+                                                 const ModelPlan& plan, const std::filesystem::path& scratch,
+                                                 Runtime& runtime, HostDevice& host, NpuTarget& target) {
   std::error_code failed;
   const std::filesystem::path where = scratch.empty() ? std::filesystem::temp_directory_path(failed) : scratch;
   auto directory = ScratchDirectory::make(where);
@@ -99,7 +109,8 @@ Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const 
   if (!graph) return std::unexpected(graph.error());
   if (graph->nodes.empty()) {
     if (plan.offload.automatic) return nullptr;
-    return fail(ErrorCode::invalid_argument, std::format("nothing of it can run on {}: {}", target.name(), why_nothing(*graph)));
+    return fail(ErrorCode::invalid_argument,
+                std::format("nothing of it can run on {}: {}", target.name(), why_nothing(*graph)));
   }
   const std::filesystem::path file = (*directory)->path() / "offloaded.onnx";
   if (auto ok = write_graph(graph->model, file); !ok) return std::unexpected(ok.error());
@@ -109,9 +120,10 @@ Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const 
   OffloadOperators operators;
   auto session = Session::create(runtime, host, file, plan.session, &operators);
   if (!session) return std::unexpected(session.error());
-  auto program = std::make_shared<NpuProgram>(name, std::move(graph->nodes), verify_of(plan.offload), plan.pinned, target.device(), target.clock());
-  return std::unique_ptr<Offload>(
-      new Offload(std::move(*session), std::move(program), std::move(graph->placements), host_nodes, plan.best_class, target));
+  auto program = std::make_shared<NpuProgram>(name, std::move(graph->nodes), verify_of(plan.offload), plan.pinned,
+                                              target.device(), target.clock());
+  return std::unique_ptr<Offload>(new Offload(std::move(*session), std::move(program), std::move(graph->placements),
+                                              host_nodes, plan.best_class, target));
 }
 
 Result<> Offload::bring_in(TenantId tenant) {
@@ -119,7 +131,8 @@ Result<> Offload::bring_in(TenantId tenant) {
     auto host = on_host(refusal->reason, refusal->rearm_after);
     return host ? Result<>{} : std::unexpected(host.error());
   }
-  Job job{.tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
+  Job job{
+      .tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
   auto report = target_.arbiter().submit_and_wait(std::move(job));
   if (report) return {};
   if (report.error().code == ErrorCode::resource_exhausted) return std::unexpected(report.error());
@@ -130,11 +143,16 @@ Result<> Offload::bring_in(TenantId tenant) {
 
 Result<Offload::Attempt> Offload::on_host(std::string reason, std::optional<Duration> rearm_after) const {
   if (target_.host_fallback()) return Attempt{{}, std::move(reason), rearm_after};
-  Error error{ErrorCode::unavailable, std::format("{} can't answer and the host may not stand in: {}", target_.name(), reason), rearm_after, {}, {}};
+  Error error{ErrorCode::unavailable,
+              std::format("{} can't answer and the host may not stand in: {}", target_.name(), reason),
+              rearm_after,
+              {},
+              {}};
   return std::unexpected(std::move(error));
 }
 
-Result<Offload::Attempt> Offload::run(ExecutionContext& context, std::span<const Tensor> inputs, std::span<const OutputRequest> outputs) {
+Result<Offload::Attempt> Offload::run(ExecutionContext& context, std::span<const Tensor> inputs,
+                                      std::span<const OutputRequest> outputs) {
   if (auto refusal = target_.admit()) return on_host(std::move(refusal->reason), refusal->rearm_after);
   OffloadRun run(context, std::max(context.priority_class(), best_class_), program_, target_.arbiter());
   auto result = session_->run(inputs, outputs, context.cancelled());
@@ -146,9 +164,11 @@ Result<Offload::Attempt> Offload::run(ExecutionContext& context, std::span<const
   if (!run.failure()) return std::unexpected(result.error());
   const auto& [error, in_job] = *run.failure();
   if (context.cancelled().stop_requested()) return fail(ErrorCode::cancelled, "it was cancelled while it ran");
-  if (!in_job && (error.code == ErrorCode::cancelled || error.code == ErrorCode::deadline_exceeded)) return std::unexpected(error);
+  if (!in_job && (error.code == ErrorCode::cancelled || error.code == ErrorCode::deadline_exceeded))
+    return std::unexpected(error);
   // A value beyond fp16, a size without a plan, no room for activations: nothing is said against the device.
-  if (error.code == ErrorCode::resource_exhausted || (in_job && error.code == ErrorCode::invalid_argument)) return on_host(error.message, {});
+  if (error.code == ErrorCode::resource_exhausted || (in_job && error.code == ErrorCode::invalid_argument))
+    return on_host(error.message, {});
   auto refusal = target_.failed(error.message);
   return on_host(std::move(refusal.reason), refusal.rearm_after);
 }

@@ -50,15 +50,18 @@ float float_attribute(const onnx::NodeProto& node, const char* name, float other
   return found == nullptr ? otherwise : found->f();
 }
 
-std::vector<std::int64_t> ints_attribute(const onnx::NodeProto& node, const char* name, std::size_t count, std::int64_t otherwise) {
+std::vector<std::int64_t> ints_attribute(const onnx::NodeProto& node, const char* name, std::size_t count,
+                                         std::int64_t otherwise) {
   const auto* found = attribute(node, name);
   if (found == nullptr || found->ints_size() == 0) return std::vector<std::int64_t>(count, otherwise);
   return {found->ints().begin(), found->ints().end()};
 }
 
-// Values of a constant fp32 tensor; nothing when it is of another type, in a file of its own, or not as long as its shape says.
+// Values of a constant fp32 tensor; nothing when it is of another type, in a file of its own, or not as long as its
+// shape says.
 std::optional<std::vector<float>> float_values(const onnx::TensorProto& tensor) {
-  if (tensor.data_type() != onnx::TensorProto::FLOAT || tensor.data_location() == onnx::TensorProto::EXTERNAL) return std::nullopt;
+  if (tensor.data_type() != onnx::TensorProto::FLOAT || tensor.data_location() == onnx::TensorProto::EXTERNAL)
+    return std::nullopt;
   std::size_t count = 1;
   for (std::int64_t dim : tensor.dims()) count *= static_cast<std::size_t>(dim);
   std::vector<float> values(count);
@@ -100,7 +103,8 @@ bool small_enough(const onnx::TensorProto& tensor) {
   return std::ranges::all_of(tensor.dims(), [](std::int64_t dim) { return dim > 0 && dim <= 1 << 20; });
 }
 
-OrStays<std::vector<float>> constant_input(const onnx::NodeProto& node, int index, const Scope& scope, const onnx::TensorProto*& tensor) {
+OrStays<std::vector<float>> constant_input(const onnx::NodeProto& node, int index, const Scope& scope,
+                                           const onnx::TensorProto*& tensor) {
   tensor = index < node.input_size() ? scope.constant(node.input(index)) : nullptr;
   if (tensor == nullptr) return stays("its weights aren't constant");
   if (!small_enough(*tensor)) return stays("its weights have an extent of 0 or above 2^20");
@@ -113,8 +117,9 @@ OrStays<NodeSpec> matmul_spec(const onnx::NodeProto& node, const Scope& scope) {
   const onnx::TensorProto* tensor = nullptr;
   auto weights = constant_input(node, 1, scope, tensor);
   if (!weights) {
-    return stays(node.input_size() == 2 && scope.constant(node.input(0)) != nullptr ? "its constant is the left operand; the NPU's weights are the right one"
-                                                                                     : weights.error());
+    return stays(node.input_size() == 2 && scope.constant(node.input(0)) != nullptr
+                     ? "its constant is the left operand; the NPU's weights are the right one"
+                     : weights.error());
   }
   if (tensor->dims_size() != 2) return stays(std::format("its weights have {} dimensions, not 2", tensor->dims_size()));
   NodeSpec spec{.kind = NodeKind::matrix};
@@ -131,7 +136,8 @@ OrStays<NodeSpec> gemm_spec(const onnx::NodeProto& node, const Scope& scope) {
   if (!weights) return stays(weights.error());
   if (tensor->dims_size() != 2) return stays("its weights aren't a matrix");
   const bool transposed = int_attribute(node, "transB", 0) != 0;
-  const std::size_t k = static_cast<std::size_t>(tensor->dims(transposed ? 1 : 0)), n = static_cast<std::size_t>(tensor->dims(transposed ? 0 : 1));
+  const std::size_t k = static_cast<std::size_t>(tensor->dims(transposed ? 1 : 0)),
+                    n = static_cast<std::size_t>(tensor->dims(transposed ? 0 : 1));
   NodeSpec spec{.kind = NodeKind::matrix};
   spec.op.channels = static_cast<std::uint32_t>(k);
   spec.op.kernels = static_cast<std::uint32_t>(n);
@@ -155,7 +161,8 @@ OrStays<NodeSpec> gemm_spec(const onnx::NodeProto& node, const Scope& scope) {
 }
 
 // Padding before and after each axis; none when it depends on the size of the input.
-OrStays<std::vector<std::int64_t>> padding(const onnx::NodeProto& node, const std::vector<std::int64_t>& kernel, const std::vector<std::int64_t>& strides) {
+OrStays<std::vector<std::int64_t>> padding(const onnx::NodeProto& node, const std::vector<std::int64_t>& kernel,
+                                           const std::vector<std::int64_t>& strides) {
   const auto* mode = attribute(node, "auto_pad");
   const std::size_t axes = kernel.size();
   if (mode == nullptr || mode->s().empty() || mode->s() == "NOTSET") return ints_attribute(node, "pads", 2 * axes, 0);
@@ -179,7 +186,9 @@ OrStays<NodeSpec> conv_spec(const onnx::NodeProto& node, const Scope& scope) {
   const std::size_t axes = static_cast<std::size_t>(rank - 2);
   const std::int64_t kernels = tensor->dims(0), per_group = tensor->dims(1), group = int_attribute(node, "group", 1);
   const bool depthwise = group > 1 && per_group == 1 && kernels == group;
-  if (group != 1 && !depthwise) return stays(std::format("it has {} groups of {} channels; the NPU takes one group or one channel in each", group, per_group));
+  if (group != 1 && !depthwise)
+    return stays(std::format("it has {} groups of {} channels; the NPU takes one group or one channel in each", group,
+                             per_group));
   const std::vector<std::int64_t> kernel(tensor->dims().begin() + 2, tensor->dims().end());
   const auto strides = ints_attribute(node, "strides", axes, 1), dilations = ints_attribute(node, "dilations", axes, 1);
   if (std::ranges::any_of(dilations, [](std::int64_t d) { return d != 1; })) return stays("it is dilated");
@@ -187,7 +196,8 @@ OrStays<NodeSpec> conv_spec(const onnx::NodeProto& node, const Scope& scope) {
   if (!pads) return stays(pads.error());
   if (strides.size() != axes || pads->size() != 2 * axes) return stays("its strides or pads don't fit its weights");
   auto small = [](std::int64_t v) { return v >= 0 && v < 1 << 16; };
-  if (!std::ranges::all_of(strides, small) || !std::ranges::all_of(*pads, small)) return stays("its strides or pads are negative or huge");
+  if (!std::ranges::all_of(strides, small) || !std::ranges::all_of(*pads, small))
+    return stays("its strides or pads are negative or huge");
   NodeSpec spec{.kind = NodeKind::convolution};
   auto u32 = [](std::int64_t v) { return static_cast<std::uint32_t>(v); };
   // One spatial dimension runs along the height, where the planner can cut it into bands.
@@ -245,7 +255,8 @@ class Rewriter {
   }
 
   Result<> check_patterns() const {
-    auto check = [](const std::vector<std::string>& patterns, const char* key, const std::set<std::string>& names, const char* what) -> Result<> {
+    auto check = [](const std::vector<std::string>& patterns, const char* key, const std::set<std::string>& names,
+                    const char* what) -> Result<> {
       for (const std::string& pattern : patterns) {
         if (std::ranges::any_of(names, [&](const std::string& name) { return matches_any({pattern}, name); })) continue;
         std::string some;
@@ -256,7 +267,9 @@ class Rewriter {
           }
           some += (some.empty() ? "" : ", ") + name;
         }
-        return fail(ErrorCode::invalid_argument, std::format("parameter {}: '{}' matches no {} of the graph; there are: {}", key, pattern, what, some));
+        return fail(
+            ErrorCode::invalid_argument,
+            std::format("parameter {}: '{}' matches no {} of the graph; there are: {}", key, pattern, what, some));
       }
       return {};
     };
@@ -275,17 +288,20 @@ class Rewriter {
   Result<> place(onnx::NodeProto& node, const Scope& scope) {
     const std::string name = name_of(node);
     auto keep = [&](std::string why) {
-      on_host_.push_back({.name = name, .op = node.op_type(), .device = "host", .precision = "fp32", .reason = std::move(why)});
+      on_host_.push_back(
+          {.name = name, .op = node.op_type(), .device = "host", .precision = "fp32", .reason = std::move(why)});
     };
     if (matches_any(settings_.host_nodes, name)) {
       keep("npud.host_nodes says so");
       return {};
     }
-    const bool int8_asked = matches_any(settings_.int8_nodes, name), fp16_asked = !int8_asked && matches_any(settings_.fp16_nodes, name);
+    const bool int8_asked = matches_any(settings_.int8_nodes, name),
+               fp16_asked = !int8_asked && matches_any(settings_.fp16_nodes, name);
     auto refuse = [&](const std::string& why) -> Result<> {
       if (int8_asked || fp16_asked) {
-        return fail(ErrorCode::invalid_argument, std::format("parameter {} names node '{}', which can't run on {}: {}",
-                                                             int8_asked ? "npud.int8_nodes" : "npud.fp16_nodes", name, device_, why));
+        return fail(ErrorCode::invalid_argument,
+                    std::format("parameter {} names node '{}', which can't run on {}: {}",
+                                int8_asked ? "npud.int8_nodes" : "npud.fp16_nodes", name, device_, why));
       }
       keep(why);
       return {};
@@ -294,7 +310,9 @@ class Rewriter {
     if (!spec) return refuse(spec.error());
     spec->name = name;
     const bool int8 = int8_asked || (!fp16_asked && settings_.precision == OffloadPrecision::int8);
-    std::string reason = int8_asked ? "npud.int8_nodes says so" : fp16_asked ? "npud.fp16_nodes says so" : "constant weights";
+    std::string reason = int8_asked   ? "npud.int8_nodes says so"
+                         : fp16_asked ? "npud.fp16_nodes says so"
+                                      : "constant weights";
     spec->precision = int8 ? NodePrecision::int8 : NodePrecision::fp16;
     if (int8 && !int8_asked && spec->op.depthwise) {
       spec->precision = NodePrecision::fp16;
@@ -347,9 +365,13 @@ void drop_unused(onnx::GraphProto& graph, const std::unordered_set<std::string>&
     if (!used.contains(tensor.name())) dropped.insert(tensor.name());
   }
   auto& tensors = *graph.mutable_initializer();
-  tensors.erase(std::remove_if(tensors.begin(), tensors.end(), [&](const auto& tensor) { return dropped.contains(tensor.name()); }), tensors.end());
+  tensors.erase(std::remove_if(tensors.begin(), tensors.end(),
+                               [&](const auto& tensor) { return dropped.contains(tensor.name()); }),
+                tensors.end());
   auto& inputs = *graph.mutable_input();
-  inputs.erase(std::remove_if(inputs.begin(), inputs.end(), [&](const auto& input) { return dropped.contains(input.name()); }), inputs.end());
+  inputs.erase(
+      std::remove_if(inputs.begin(), inputs.end(), [&](const auto& input) { return dropped.contains(input.name()); }),
+      inputs.end());
   for (auto& node : *graph.mutable_node()) {
     for (auto& attribute : *node.mutable_attribute()) {
       if (attribute.has_g()) drop_unused(*attribute.mutable_g(), used);
@@ -360,7 +382,8 @@ void drop_unused(onnx::GraphProto& graph, const std::unordered_set<std::string>&
 
 }  // namespace
 
-Result<OffloadedGraph> offload_graph(onnx::ModelProto model, const OffloadSettings& settings, const std::string& device) {
+Result<OffloadedGraph> offload_graph(onnx::ModelProto model, const OffloadSettings& settings,
+                                     const std::string& device) {
   Rewriter rewriter(settings, device, model.ir_version());
   if (auto ok = rewriter.graph(*model.mutable_graph(), nullptr); !ok) return std::unexpected(ok.error());
   if (auto ok = rewriter.check_patterns(); !ok) return std::unexpected(ok.error());

@@ -10,7 +10,9 @@ namespace {
 
 thread_local OffloadRun* current_run = nullptr;
 
-OrtStatus* bad_input(const std::string& message) { return Ort::Status(message.c_str(), ORT_INVALID_ARGUMENT).release(); }
+OrtStatus* bad_input(const std::string& message) {
+  return Ort::Status(message.c_str(), ORT_INVALID_ARGUMENT).release();
+}
 
 std::uint64_t product(std::span<const std::int64_t> dims) {
   std::uint64_t all = 1;
@@ -34,7 +36,8 @@ OrtStatus* compute_matrix(OffloadRun& run, std::size_t index, Ort::KernelContext
   if (rows > UINT32_MAX) return bad_input(std::format("node '{}' got {} rows", node.name, rows));
   const std::span values(in.GetTensorData<float>(), rows * node.op.channels);
   const std::span results(out.GetTensorMutableData<float>(), rows * node.op.kernels);
-  if (auto ran = run.run(index, static_cast<std::uint32_t>(rows), 1, values, results); !ran) return Ort::Status(ran.error().message.c_str(), ORT_FAIL).release();
+  if (auto ran = run.run(index, static_cast<std::uint32_t>(rows), 1, values, results); !ran)
+    return Ort::Status(ran.error().message.c_str(), ORT_FAIL).release();
   return nullptr;
 }
 
@@ -50,8 +53,8 @@ OrtStatus* compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelCo
   constexpr std::int64_t most = 1 << 26;
   const std::int64_t height = shape[2], width = line ? 1 : shape[3];
   rknpu::Conv2d op = node.op;
-  if (height > most || width > most || height + op.pad_top + op.pad_bottom < op.kernel_height || width + op.pad_left + op.pad_right < op.kernel_width ||
-      height == 0 || width == 0) {
+  if (height > most || width > most || height + op.pad_top + op.pad_bottom < op.kernel_height ||
+      width + op.pad_left + op.pad_right < op.kernel_width || height == 0 || width == 0) {
     return bad_input(std::format("node '{}' can't take an image of {} x {}", node.name, height, width));
   }
   op.height = static_cast<std::uint32_t>(height);
@@ -59,7 +62,8 @@ OrtStatus* compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelCo
   std::vector<std::int64_t> out_shape{shape[0], op.kernels, op.out_height()};
   if (!line) out_shape.push_back(op.out_width());
   auto out = context.GetOutput(0, out_shape);
-  const std::uint64_t in_image = product(std::span(shape).subspan(1)), out_image = product(std::span(out_shape).subspan(1));
+  const std::uint64_t in_image = product(std::span(shape).subspan(1)),
+                      out_image = product(std::span(out_shape).subspan(1));
   const float* values = in.GetTensorData<float>();
   float* results = out.GetTensorMutableData<float>();
   for (std::int64_t image = 0; image < shape[0]; ++image, values += in_image, results += out_image) {
@@ -74,9 +78,11 @@ struct Kernel {
   OrtStatus* ComputeV2(OrtKernelContext* raw) {
     try {
       OffloadRun* run = OffloadRun::current();
-      if (run == nullptr || index >= run->program().size()) return Ort::Status("an npud node ran outside of its model", ORT_FAIL).release();
+      if (run == nullptr || index >= run->program().size())
+        return Ort::Status("an npud node ran outside of its model", ORT_FAIL).release();
       Ort::KernelContext context(raw);
-      return run->program().node(index).kind == rknpu::NodeKind::matrix ? compute_matrix(*run, index, context) : compute_convolution(*run, index, context);
+      return run->program().node(index).kind == rknpu::NodeKind::matrix ? compute_matrix(*run, index, context)
+                                                                        : compute_convolution(*run, index, context);
     } catch (const std::exception& error) {
       return Ort::Status(error.what(), ORT_FAIL).release();
     }
@@ -117,8 +123,13 @@ Ort::CustomOpDomain& domain() {
 
 }  // namespace
 
-OffloadRun::OffloadRun(ExecutionContext& context, PriorityClass priority_class, std::shared_ptr<NpuProgram> program, Arbiter& arbiter)
-    : context_(context), priority_class_(priority_class), program_(std::move(program)), arbiter_(arbiter), outer_(current_run) {
+OffloadRun::OffloadRun(ExecutionContext& context, PriorityClass priority_class, std::shared_ptr<NpuProgram> program,
+                       Arbiter& arbiter)
+    : context_(context),
+      priority_class_(priority_class),
+      program_(std::move(program)),
+      arbiter_(arbiter),
+      outer_(current_run) {
   current_run = this;
 }
 
@@ -126,7 +137,8 @@ OffloadRun::~OffloadRun() { current_run = outer_; }
 
 OffloadRun* OffloadRun::current() { return current_run; }
 
-Result<> OffloadRun::run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in, std::span<float> out) {
+Result<> OffloadRun::run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in,
+                         std::span<float> out) {
   Clock& clock = context_.clock();
   const TimePoint begin = clock.now();
   bool job_failed = false;
@@ -148,8 +160,10 @@ Result<> OffloadRun::run(std::size_t index, std::uint32_t height, std::uint32_t 
   rknpu::Conv2d op = program_->node(index).op;
   op.height = height;
   op.width = width;
-  const std::uint64_t pixels = program_->node(index).kind == rknpu::NodeKind::matrix ? height : std::uint64_t{op.out_height()} * op.out_width();
-  program_->count(index, pixels * op.kernels * op.kernel_height * op.kernel_width * (op.depthwise ? 1 : op.channels), clock.now() - begin);
+  const std::uint64_t pixels =
+      program_->node(index).kind == rknpu::NodeKind::matrix ? height : std::uint64_t{op.out_height()} * op.out_width();
+  program_->count(index, pixels * op.kernels * op.kernel_height * op.kernel_width * (op.depthwise ? 1 : op.channels),
+                  clock.now() - begin);
   return {};
 }
 

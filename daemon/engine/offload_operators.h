@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators of domain "npud" for ONNX Runtime. Their kernels know nothing of a device: they hand their work to the run of the model that
-// is under way on their thread, which ONNX Runtime keeps to in sequential execution.
+// The operators of domain "npud" for ONNX Runtime. Their kernels know nothing of a device: they hand their work to the
+// run of the model that is under way on their thread, which ONNX Runtime keeps to in sequential execution.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@ namespace npud {
 // One run of an offloaded graph. The kernels find the one that was made last on their thread.
 class OffloadRun {
  public:
-  OffloadRun(ExecutionContext& context, PriorityClass priority_class, std::shared_ptr<NpuProgram> program, Arbiter& arbiter);
+  OffloadRun(ExecutionContext& context, PriorityClass priority_class, std::shared_ptr<NpuProgram> program,
+             Arbiter& arbiter);
   ~OffloadRun();
   OffloadRun(const OffloadRun&) = delete;
   OffloadRun& operator=(const OffloadRun&) = delete;
@@ -24,7 +25,8 @@ class OffloadRun {
 
   const NpuProgram& program() const { return *program_; }
   // One node as one job of the arbiter's. What goes wrong is kept for the run's owner.
-  Result<> run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in, std::span<float> out);
+  Result<> run(std::size_t index, std::uint32_t height, std::uint32_t width, std::span<const float> in,
+               std::span<float> out);
 
   struct Failure {
     Error error;

@@ -21,7 +21,8 @@ std::vector<std::string> split_patterns(std::string_view text) {
 
 bool matches_any(const std::vector<std::string>& patterns, const std::string& name) {
   // Without FNM_PATHNAME: '*' crosses the slashes that exporters put into names.
-  return std::ranges::any_of(patterns, [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+  return std::ranges::any_of(
+      patterns, [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
 }
 
 }  // namespace npud

@@ -14,10 +14,10 @@ namespace npud {
 
 // The NPU of this machine as the configuration may name it.
 struct NpuChoice {
-  std::string name;    // "rknpu0"
-  std::string kind;    // "rknpu"
-  bool healthy = true; // else "auto" means the host
-  std::string why_not; // with !healthy
+  std::string name;     // "rknpu0"
+  std::string kind;     // "rknpu"
+  bool healthy = true;  // else "auto" means the host
+  std::string why_not;  // with !healthy
 };
 
 enum class OffloadPrecision : std::uint8_t { fp16, int8 };

@@ -28,16 +28,16 @@ Result<std::filesystem::path> model_file(const LoadRequest& request) {
 
 }  // namespace
 
-OnnxLoader::OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock,
-                       NpuTarget* npu)
+OnnxLoader::OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
+                       Clock& clock, NpuTarget* npu)
     : options_(std::move(options)), runtime_(runtime), host_(host), arbiter_(host_arbiter), clock_(clock), npu_(npu) {}
 
 OnnxLoader::~OnnxLoader() {
   if (claim_ >= 0) ::close(claim_);
 }
 
-Result<std::unique_ptr<OnnxLoader>> OnnxLoader::create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
-                                                       Clock& clock, NpuTarget* npu) {
+Result<std::unique_ptr<OnnxLoader>> OnnxLoader::create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host,
+                                                       Arbiter& host_arbiter, Clock& clock, NpuTarget* npu) {
   int claim = -1;
   if (!options.snapshot_directory.empty()) {
     auto claimed = claim_snapshot_directory(options.snapshot_directory);
@@ -73,9 +73,10 @@ Result<LoadedModel> OnnxLoader::load(const LoadRequest& request) {
     if (!made) return named(made.error());
     offload = std::move(*made);
   }
-  auto program = std::make_shared<HostProgram>(name, *source, plan->session, plan->pinned, (*source)->info().weight_bytes, runtime_, host_,
-                                               clock_);
-  auto servable = std::make_shared<OnnxServable>(request.model, request.version, std::move(*plan), std::move(program), arbiter_, std::move(offload));
+  auto program = std::make_shared<HostProgram>(name, *source, plan->session, plan->pinned,
+                                               (*source)->info().weight_bytes, runtime_, host_, clock_);
+  auto servable = std::make_shared<OnnxServable>(request.model, request.version, std::move(*plan), std::move(program),
+                                                 arbiter_, std::move(offload));
   if (auto ok = servable->bring_in(options_.load_tenant); !ok) return named(ok.error());
   if (auto ok = run_warmups(*servable, config, request.model_directory, options_.load_tenant, clock_); !ok)
     return named(ok.error());

@@ -30,14 +30,16 @@ struct OnnxLoaderOptions {
 // Thread-safe. Everything handed in must outlive it and the models it loaded.
 class OnnxLoader final : public Loader {
  public:
-  // Fails if the snapshot directory can't be made or used. `npu` is where heavy nodes go whose models ask for it; null: there is none.
-  static Result<std::unique_ptr<OnnxLoader>> create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
-                                                    Clock& clock, NpuTarget* npu = nullptr);
+  // Fails if the snapshot directory can't be made or used. `npu` is where heavy nodes go whose models ask for it; null:
+  // there is none.
+  static Result<std::unique_ptr<OnnxLoader>> create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host,
+                                                    Arbiter& host_arbiter, Clock& clock, NpuTarget* npu = nullptr);
   ~OnnxLoader() override;
   Result<LoadedModel> load(const LoadRequest& request) override;
 
  private:
-  OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock, NpuTarget* npu);
+  OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock,
+             NpuTarget* npu);
 
   const OnnxLoaderOptions options_;
   Runtime& runtime_;

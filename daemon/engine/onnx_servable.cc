@@ -44,8 +44,8 @@ bool aligned(const Buffer& buffer, std::size_t element) {
 
 }  // namespace
 
-OnnxServable::OnnxServable(std::string model, std::int64_t version, ModelPlan plan, std::shared_ptr<HostProgram> program, Arbiter& arbiter,
-                           std::unique_ptr<Offload> offload)
+OnnxServable::OnnxServable(std::string model, std::int64_t version, ModelPlan plan,
+                           std::shared_ptr<HostProgram> program, Arbiter& arbiter, std::unique_ptr<Offload> offload)
     : model_(std::move(model)),
       version_(version),
       plan_(std::move(plan)),
@@ -55,11 +55,14 @@ OnnxServable::OnnxServable(std::string model, std::int64_t version, ModelPlan pl
 
 OnnxServable::~OnnxServable() { arbiter_.forget(*program_); }
 
-std::vector<NodePlacement> OnnxServable::placements() const { return offload_ ? offload_->placements() : std::vector<NodePlacement>{}; }
+std::vector<NodePlacement> OnnxServable::placements() const {
+  return offload_ ? offload_->placements() : std::vector<NodePlacement>{};
+}
 
 Result<> OnnxServable::bring_in(TenantId tenant) {
   if (offload_) return offload_->bring_in(tenant);
-  Job job{.tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
+  Job job{
+      .tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
   auto report = arbiter_.submit_and_wait(std::move(job));
   if (!report) return std::unexpected(report.error());
   return {};
@@ -186,8 +189,8 @@ Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, con
   return outputs;
 }
 
-Result<std::vector<Tensor>> OnnxServable::run_on_host(ExecutionContext& context, std::span<const Tensor> inputs, std::span<const OutputRequest> wanted,
-                                                       Duration& compute) {
+Result<std::vector<Tensor>> OnnxServable::run_on_host(ExecutionContext& context, std::span<const Tensor> inputs,
+                                                      std::span<const OutputRequest> wanted, Duration& compute) {
   Clock& clock = context.clock();
   std::vector<Tensor> computed;
   Job job{.tenant = context.tenant(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loaded version of an ONNX model: joins the requests of a batch, has its program run as one job of the host, or its heavy nodes as jobs of
-// an NPU, takes the answers apart.
+// One loaded version of an ONNX model: joins the requests of a batch, has its program run as one job of the host, or
+// its heavy nodes as jobs of an NPU, takes the answers apart.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace npud {
 class OnnxServable final : public Servable {
  public:
   // With `offload` the program is what stands in for the NPU, and is made resident when it first has to.
-  OnnxServable(std::string model, std::int64_t version, ModelPlan plan, std::shared_ptr<HostProgram> program, Arbiter& arbiter,
-               std::unique_ptr<Offload> offload = nullptr);
+  OnnxServable(std::string model, std::int64_t version, ModelPlan plan, std::shared_ptr<HostProgram> program,
+               Arbiter& arbiter, std::unique_ptr<Offload> offload = nullptr);
   // Evicts the programs: waits until the devices have let them go.
   ~OnnxServable() override;
 
@@ -39,8 +39,8 @@ class OnnxServable final : public Servable {
   struct Part {  // what one request has of the batch
     std::int64_t first_row = 0, rows = 1;
   };
-  Result<std::vector<Tensor>> run_on_host(ExecutionContext& context, std::span<const Tensor> inputs, std::span<const OutputRequest> wanted,
-                                          Duration& compute);
+  Result<std::vector<Tensor>> run_on_host(ExecutionContext& context, std::span<const Tensor> inputs,
+                                          std::span<const OutputRequest> wanted, Duration& compute);
   Result<std::vector<Tensor>> join_inputs(std::span<const Request* const> batch, std::vector<Part>& parts) const;
   std::vector<OutputRequest> wanted_outputs(std::span<const Request* const> batch, std::int64_t rows) const;
   Result<std::vector<Tensor>> outputs_of(const Request& request, const Part& part, std::int64_t rows,

@@ -18,7 +18,8 @@ std::uint64_t aperture_bytes(const RknpuDeviceConfig& config, const rknpu::PortI
   if (config.aperture_bytes > 0) {
     return config.aperture_bytes;
   }
-  const std::uint64_t ram = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t ram =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return std::min(port.spaces * (port.space_bytes / 4 * 3), ram / 2);
 }
 
@@ -28,8 +29,8 @@ rknpu::Verify verify_from_name(const std::string& name) {
 
 }  // namespace
 
-Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& clock, const TenantTable& tenants, EventBus& events,
-                                      std::vector<std::string>& notes) {
+Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& clock, const TenantTable& tenants,
+                                      EventBus& events, std::vector<std::string>& notes) {
   if (config.enable == "off") {
     return nullptr;
   }
@@ -37,7 +38,8 @@ Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& cl
   if (node.empty()) {
     const auto nodes = rknpu::find_nodes();
     if (nodes.empty()) {
-      const std::string why = "no render node in /dev/dri belongs to a driver named rknpu; load npud_rknpu, and let npud open the node";
+      const std::string why =
+          "no render node in /dev/dri belongs to a driver named rknpu; load npud_rknpu, and let npud open the node";
       if (config.enable == "on") {
         return fail(ErrorCode::not_found, std::format("devices.rknpu.enable is \"on\", but {}", why));
       }
@@ -55,7 +57,8 @@ Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& cl
     return nullptr;
   }
   const rknpu::PortInfo info = (*port)->info();
-  auto device = rknpu::RknpuDevice::open(std::move(*port), {.timeout = config.timeout, .verify = verify_from_name(config.verify)}, clock);
+  auto device = rknpu::RknpuDevice::open(std::move(*port),
+                                         {.timeout = config.timeout, .verify = verify_from_name(config.verify)}, clock);
   if (!device) {
     if (config.enable == "on") {
       return fail(device.error().code, std::format("devices.rknpu: {}", device.error().message));
@@ -71,7 +74,8 @@ Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& cl
                                                                        .aperture_bytes = aperture_bytes(config, info),
                                                                        .fairness = {}},
                                                  clock, tenants, events);
-  npu->target = std::make_unique<NpuTarget>(*npu->device, *npu->arbiter, clock, events, NpuTargetSettings{.host_fallback = config.host_fallback});
+  npu->target = std::make_unique<NpuTarget>(*npu->device, *npu->arbiter, clock, events,
+                                            NpuTargetSettings{.host_fallback = config.host_fallback});
   return npu;
 }
 

@@ -20,8 +20,9 @@ struct Npu {
   std::unique_ptr<NpuTarget> target;
 };
 
-// Null when the configuration says off, or "auto" and there is none that can be used; `notes` then says why. Fails when it must be there and isn't.
-Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& clock, const TenantTable& tenants, EventBus& events,
-                                      std::vector<std::string>& notes);
+// Null when the configuration says off, or "auto" and there is none that can be used; `notes` then says why. Fails when
+// it must be there and isn't.
+Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& clock, const TenantTable& tenants,
+                                      EventBus& events, std::vector<std::string>& notes);
 
 }  // namespace npud

@@ -34,8 +34,9 @@ class NpuTest : public ::testing::Test {
     ASSERT_TRUE(device) << device.error().message;
     device_ = std::move(*device);
     arbiter_ = std::make_unique<DeviceArbiter>(
-        DeviceArbiterSettings{.device = "rknpu0", .cores = 3, .slots = 64, .aperture_bytes = options.space_bytes / 4 * 3, .fairness = {}}, engine_.clock,
-        engine_.tenants, engine_.events);
+        DeviceArbiterSettings{
+            .device = "rknpu0", .cores = 3, .slots = 64, .aperture_bytes = options.space_bytes / 4 * 3, .fairness = {}},
+        engine_.clock, engine_.tenants, engine_.events);
     target_ = std::make_unique<NpuTarget>(*device_, *arbiter_, engine_.clock, engine_.events, options.target);
     auto loader = OnnxLoader::create({}, shared_runtime(), engine_.host, engine_.arbiter, engine_.clock, target_.get());
     ASSERT_TRUE(loader) << loader.error().message;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models whose heavy nodes run on the NPU: the host's answers within tolerance, and when the NPU drops, stalls or lies, the host's answers with
-// the reason.
+// Models whose heavy nodes run on the NPU: the host's answers within tolerance, and when the NPU drops, stalls or lies,
+// the host's answers with the reason.
 #include <gmock/gmock.h>
 
 #include "npu_fixture.h"
@@ -124,8 +124,8 @@ TEST_F(OffloadTest, ProductsOverAnyRankAndConvolutionsOfLinesAgree) {
   auto& conv = add_node(line, "Conv", {"x", "w"}, {"y"});
   set_ints(conv, "pads", {3, 3});
   set_ints(conv, "strides", {2});
-  const auto wide_host = load("wide_host", wide, {}), wide_npu = load("wide_npu", wide, on_npu_), line_host = load("line_host", line, {}),
-             line_npu = load("line_npu", line, on_npu_);
+  const auto wide_host = load("wide_host", wide, {}), wide_npu = load("wide_npu", wide, on_npu_),
+             line_host = load("line_host", line, {}), line_npu = load("line_npu", line, on_npu_);
   ASSERT_TRUE(wide_host && wide_npu && line_host && line_npu);
   for (const Dims& dims : {Dims{1, 1, 20}, Dims{3, 7, 20}, Dims{2, 0, 20}}) {
     const auto input = noise_tensor("x", dims);
@@ -135,7 +135,8 @@ TEST_F(OffloadTest, ProductsOverAnyRankAndConvolutionsOfLinesAgree) {
   }
   for (const Dims& dims : {Dims{1, 5, 1}, Dims{2, 5, 64}, Dims{1, 5, 1000}}) {
     const auto input = noise_tensor("x", dims);
-    EXPECT_LT(distance(answer(*line_npu, {input}).outputs.at(0), answer(*line_host, {input}).outputs.at(0)), 3e-3) << shape_text(dims);
+    EXPECT_LT(distance(answer(*line_npu, {input}).outputs.at(0), answer(*line_host, {input}).outputs.at(0)), 3e-3)
+        << shape_text(dims);
   }
   auto wrong = engine_.run_one(*wide_npu, {float_tensor("x", {1, 1, 19}, std::vector<float>(19))});
   ASSERT_FALSE(wrong) << "rows of the wrong length must be the request's own fault";
@@ -146,7 +147,12 @@ TEST_F(OffloadTest, MixedPrecisionsAgreeAndAreReported) {
   open();
   const auto model = network();
   const auto host = load("host", model, {});
-  const auto npu = load("npu", model, {{"npud.device", "rknpu"}, {"npud.precision", "int8"}, {"npud.host_nodes", "he*"}, {"npud.fp16_nodes", "stem"}, {"npud.verify", "always"}});
+  const auto npu = load("npu", model,
+                        {{"npud.device", "rknpu"},
+                         {"npud.precision", "int8"},
+                         {"npud.host_nodes", "he*"},
+                         {"npud.fp16_nodes", "stem"},
+                         {"npud.verify", "always"}});
   ASSERT_TRUE(host && npu);
   const auto input = noise_tensor("x", {1, 3, 24, 24});
   EXPECT_LT(distance(answer(*npu, {input}).outputs.at(0), answer(*host, {input}).outputs.at(0)), 5e-2);
@@ -166,13 +172,17 @@ TEST_F(OffloadTest, WhatCannotBeDoneAsWrittenIsAnErrorAtLoad) {
   const auto model = network();
   EXPECT_THAT(refusal(model, {{"npud.device", "rknpu7"}}), HasSubstr("there is \"host\" and \"rknpu0\""));
   EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.speed", "fast"}}), HasSubstr("npud.speed is unknown"));
-  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.precision", "fp32"}}), HasSubstr("\"fp16\" or \"int8\""));
-  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.precision", "model"}}), HasSubstr("\"fp16\" or \"int8\""));
+  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.precision", "fp32"}}),
+              HasSubstr("\"fp16\" or \"int8\""));
+  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.precision", "model"}}),
+              HasSubstr("\"fp16\" or \"int8\""));
   EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.verify", "never"}}), HasSubstr("npud.verify"));
   EXPECT_THAT(refusal(model, {{"npud.host_nodes", "stem"}}), HasSubstr("is for models on an NPU"));
-  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.host_nodes", "stem, haed"}}), HasSubstr("'haed' matches no node"));
+  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.host_nodes", "stem, haed"}}),
+              HasSubstr("'haed' matches no node"));
   EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.host_nodes", " ,"}}), HasSubstr("has no pattern"));
-  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.int8_nodes", "block/*"}}), HasSubstr("has no int8 form"));
+  EXPECT_THAT(refusal(model, {{"npud.device", "rknpu0"}, {"npud.int8_nodes", "block/*"}}),
+              HasSubstr("has no int8 form"));
   auto dynamic = test::empty_model();
   add_input(dynamic, "a", kFloat, {-1, 8});
   add_input(dynamic, "b", kFloat, {8, -1});
@@ -185,9 +195,13 @@ TEST_F(OffloadTest, WhatCannotBeDoneAsWrittenIsAnErrorAtLoad) {
 
 TEST_F(OffloadTest, AutoMeansTheNpuOnlyWhereItIsHealthy) {
   const auto model = product(32, 16);
-  EXPECT_EQ(answer(*load("none", model, {{"npud.device", "auto"}, {"npud.precision", "int8"}}), {noise_tensor("x", {2, 32})}).path.device, "host");
+  EXPECT_EQ(
+      answer(*load("none", model, {{"npud.device", "auto"}, {"npud.precision", "int8"}}), {noise_tensor("x", {2, 32})})
+          .path.device,
+      "host");
   open();
-  EXPECT_EQ(answer(*load("there", model, {{"npud.device", "auto"}}), {noise_tensor("x", {2, 32})}).path.device, "rknpu0");
+  EXPECT_EQ(answer(*load("there", model, {{"npud.device", "auto"}}), {noise_tensor("x", {2, 32})}).path.device,
+            "rknpu0");
 }
 
 TEST_F(OffloadTest, ADeadDeviceLeavesItsModelsToTheHostWithTheReason) {
@@ -243,7 +257,8 @@ TEST_P(OffloadFaultTest, StrikesWithoutEndSendRequestsToTheHostUntilACanaryIsRig
     EXPECT_EQ(ours.path.device, "host");
     EXPECT_NE(ours.path.reason, "");
     EXPECT_TRUE(ours.path.rearm_after);
-    EXPECT_LT(distance(ours.outputs.at(0), reference.outputs.at(0)), 1e-5) << "the host's answer isn't the host's answer";
+    EXPECT_LT(distance(ours.outputs.at(0), reference.outputs.at(0)), 1e-5)
+        << "the host's answer isn't the host's answer";
   }
   port_->clear();
   const Response again = answer(*npu, {input});
@@ -254,7 +269,8 @@ TEST_P(OffloadFaultTest, StrikesWithoutEndSendRequestsToTheHostUntilACanaryIsRig
 
 TEST_P(OffloadFaultTest, WithoutTheHostARequestFailsAndSaysWhy) {
   Options options;
-  options.target = {.host_fallback = false, .first_backoff = std::chrono::hours(1), .most_backoff = std::chrono::hours(1)};
+  options.target = {
+      .host_fallback = false, .first_backoff = std::chrono::hours(1), .most_backoff = std::chrono::hours(1)};
   open(options);
   const auto npu = load("npu", product(64, 48), on_npu_);
   port_->arm(GetParam().kind, VBOARD_FAULT_ANY_CORE, 0, 0);
@@ -268,7 +284,8 @@ TEST_P(OffloadFaultTest, WithoutTheHostARequestFailsAndSaysWhy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, OffloadFaultTest,
-                         ::testing::Values(Strike{"dropped", VBOARD_FAULT_DISPATCH_DROP}, Strike{"stalled", VBOARD_FAULT_STALL},
+                         ::testing::Values(Strike{"dropped", VBOARD_FAULT_DISPATCH_DROP},
+                                           Strike{"stalled", VBOARD_FAULT_STALL},
                                            Strike{"wrong_bit", VBOARD_FAULT_WRONG_BIT}),
                          [](const auto& info) { return info.param.name; });
 
@@ -307,8 +324,8 @@ TEST_F(OffloadTest, AProgramThatHadToLeaveComesBackTheSame) {
   open(options);
   // 4 MiB of weights each, and room for 6.
   const auto model_a = product(1024, 2048), model_b = product(1024, 2048);
-  const auto a = load("a", model_a, {{"npud.device", "rknpu0"}}), b = load("b", model_b, {{"npud.device", "rknpu0"}}), host_a = load("host_a", model_a, {}),
-             host_b = load("host_b", model_b, {});
+  const auto a = load("a", model_a, {{"npud.device", "rknpu0"}}), b = load("b", model_b, {{"npud.device", "rknpu0"}}),
+             host_a = load("host_a", model_a, {}), host_b = load("host_b", model_b, {});
   ASSERT_TRUE(a && b && host_a && host_b);
   const auto input = noise_tensor("x", {3, 1024});
   const auto want_a = answer(*host_a, {input}), want_b = answer(*host_b, {input});
@@ -353,7 +370,9 @@ TEST_F(OffloadTest, NodesInsideBranchesRunThereToo) {
   ASSERT_TRUE(host && npu);
   EXPECT_EQ(npu->placements().size(), 2u);
   for (const std::uint8_t which : {0, 1}) {
-    const std::vector<Tensor> inputs{{"which", DataType::boolean, {1}, Buffer::copy_of(std::as_bytes(std::span(&which, 1)))}, noise_tensor("x", {5, 16})};
+    const std::vector<Tensor> inputs{
+        {"which", DataType::boolean, {1}, Buffer::copy_of(std::as_bytes(std::span(&which, 1)))},
+        noise_tensor("x", {5, 16})};
     const Response ours = answer(*npu, inputs);
     EXPECT_LT(distance(ours.outputs.at(0), answer(*host, inputs).outputs.at(0)), 3e-3);
     EXPECT_EQ(ours.path.device, "rknpu0+host");
