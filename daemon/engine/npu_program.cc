@@ -5,17 +5,19 @@
 
 namespace npud {
 
-NpuProgram::NpuProgram(std::string name, std::vector<rknpu::PackedNode> nodes, std::optional<rknpu::Verify> verify,
-                       bool pinned, rknpu::RknpuDevice& device, Clock& clock)
+NpuProgram::NpuProgram(std::string name, std::vector<NpuNode> nodes, std::optional<rknpu::Verify> verify, bool pinned,
+                       rknpu::RknpuDevice& device, Clock& clock)
     : name_(std::move(name)),
-      nodes_(std::move(nodes)),
       verify_(verify),
       pinned_(pinned),
       device_(device),
       clock_(clock),
-      counters_(new Counters[nodes_.size()]) {
+      counters_(new Counters[nodes.size()]) {
   constexpr std::uint64_t page = 4096;
-  for (const auto& node : nodes_) {
+  for (NpuNode& made : nodes) {
+    nodes_.push_back(std::move(made.packed));
+    windows_.push_back(made.window);
+    const rknpu::PackedNode& node = nodes_.back();
     packed_bytes_ += (node.weights.size() + page - 1) / page * page;
     if (!node.bias.empty()) packed_bytes_ += (node.bias.size() * 4 + page - 1) / page * page;
   }

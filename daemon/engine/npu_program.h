@@ -12,6 +12,7 @@
 #include "core/program.h"
 #include "core/servable.h"
 #include "devices/rknpu/device.h"
+#include "engine/offload_nodes.h"
 
 namespace npud {
 
@@ -19,7 +20,7 @@ namespace npud {
 // The packed weights stay in host memory, so that the program can come back the same.
 class NpuProgram final : public Program {
  public:
-  NpuProgram(std::string name, std::vector<rknpu::PackedNode> nodes, std::optional<rknpu::Verify> verify, bool pinned,
+  NpuProgram(std::string name, std::vector<NpuNode> nodes, std::optional<rknpu::Verify> verify, bool pinned,
              rknpu::RknpuDevice& device, Clock& clock);
 
   const std::string& name() const override { return name_; }
@@ -30,6 +31,7 @@ class NpuProgram final : public Program {
   void evict() noexcept override;
 
   const rknpu::PackedNode& node(std::size_t index) const { return nodes_[index]; }
+  const NodeWindow& window(std::size_t index) const { return windows_[index]; }
   std::size_t size() const { return nodes_.size(); }
 
   // Precondition: called from a job of this program. See rknpu::Residence. Convolution: one image; matrix: width 1, one
@@ -47,7 +49,8 @@ class NpuProgram final : public Program {
     std::atomic<std::int64_t> us{0};
   };
   const std::string name_;
-  const std::vector<rknpu::PackedNode> nodes_;
+  std::vector<rknpu::PackedNode> nodes_;  // as are the windows: never changed
+  std::vector<NodeWindow> windows_;
   const std::optional<rknpu::Verify> verify_;
   const bool pinned_;
   rknpu::RknpuDevice& device_;

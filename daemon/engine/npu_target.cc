@@ -45,6 +45,8 @@ NpuTarget::Refusal NpuTarget::failed(const std::string& reason) {
   Refusal refusal;
   {
     const std::lock_guard lock(mutex_);
+    // Others that were under way fail with it: one failure, one back-off.
+    if (!armed_) return Refusal{reason_, std::max(Duration{0}, rearm_at_ - clock_.now())};
     refusal = disarm(reason);
   }
   publish(reason + "; models run on the host until a canary comes out right");

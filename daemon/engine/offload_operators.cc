@@ -3,7 +3,9 @@
 
 #include <onnxruntime_cxx_api.h>
 
+#include <algorithm>
 #include <format>
+#include <vector>
 
 namespace npud {
 namespace {
@@ -41,33 +43,124 @@ OrtStatus* compute_matrix(OffloadRun& run, std::size_t index, Ort::KernelContext
   return nullptr;
 }
 
+struct Image {
+  std::uint32_t height, width;
+  std::span<const float> in;
+};
+
+using Ran = Result<>;
+
+// The NPU makes [M·KH·KW][H][W]; the block of a pixel belongs below and beside each other: [M][H·KH][W·KW].
+Ran run_shuffled(OffloadRun& run, std::size_t index, const Image& image, std::span<float> out) {
+  const NodeWindow& block = run.program().window(index);
+  std::vector<float> planes(out.size());
+  if (auto ran = run.run(index, image.height, image.width, image.in, planes); !ran) return ran;
+  const std::size_t height = image.height, width = image.width, kh = block.kernel_height, kw = block.kernel_width;
+  const float* from = planes.data();
+  for (std::size_t m = 0; m < block.channels; ++m) {
+    for (std::size_t y = 0; y < kh; ++y) {
+      for (std::size_t x = 0; x < kw; ++x) {
+        for (std::size_t row = 0; row < height; ++row) {
+          float* to = out.data() + ((m * height + row) * kh + y) * width * kw + x;
+          for (std::size_t column = 0; column < width; ++column) to[column * kw] = *from++;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+// Rows of windows [C·KH·KW] for some output pixels at a time, so that they take little memory and others get their
+// turn.
+Ran run_unfolded(OffloadRun& run, std::size_t index, const Image& image, std::size_t out_width, std::span<float> out) {
+  constexpr std::size_t most_values = 1 << 20;
+  const NodeWindow& window = run.program().window(index);
+  const std::size_t k = run.program().node(index).op.channels, n = run.program().node(index).op.kernels,
+                    pixels = out.size() / n, at_once = std::clamp<std::size_t>(most_values / k, 1, pixels);
+  std::vector<float> rows(at_once * k), results(at_once * n);
+  const std::int64_t height = image.height, width = image.width;
+  for (std::size_t first = 0; first < pixels; first += at_once) {
+    const std::size_t count = std::min(at_once, pixels - first);
+    float* to = rows.data();
+    for (std::size_t pixel = first; pixel < first + count; ++pixel) {
+      const std::int64_t top = static_cast<std::int64_t>(pixel / out_width * window.stride_y) - window.pad_top,
+                         left = static_cast<std::int64_t>(pixel % out_width * window.stride_x) - window.pad_left;
+      for (std::size_t c = 0; c < window.channels; ++c) {
+        const float* plane = image.in.data() + c * static_cast<std::size_t>(height * width);
+        for (std::uint32_t ky = 0; ky < window.kernel_height; ++ky) {
+          const std::int64_t y = top + std::int64_t{ky} * window.dilation_y;
+          for (std::uint32_t kx = 0; kx < window.kernel_width; ++kx) {
+            const std::int64_t x = left + std::int64_t{kx} * window.dilation_x;
+            *to++ = y < 0 || y >= height || x < 0 || x >= width ? 0.0f : plane[y * width + x];
+          }
+        }
+      }
+    }
+    auto ran = run.run(index, static_cast<std::uint32_t>(count), 1, std::span(rows).first(count * k),
+                       std::span(results).first(count * n));
+    if (!ran) return ran;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t kernel = 0; kernel < n; ++kernel) out[kernel * pixels + first + i] = results[i * n + kernel];
+    }
+  }
+  return {};
+}
+
+// Of one image of `height` x `width`: its channels, and the result's. Zero: it can't be taken.
+struct ConvolutionShape {
+  std::int64_t channels = 0;
+  std::uint64_t out_channels = 0, out_height = 0, out_width = 0;
+};
+
+ConvolutionShape convolution_shape(const NpuProgram& program, std::size_t index, std::int64_t height,
+                                   std::int64_t width) {
+  rknpu::Conv2d op = program.node(index).op;
+  const NodeWindow& window = program.window(index);
+  const auto h = static_cast<std::uint64_t>(height), w = static_cast<std::uint64_t>(width);
+  switch (window.form) {
+    case NodeForm::shuffled:
+      return {op.channels, window.channels, h * window.kernel_height, w * window.kernel_width};
+    case NodeForm::unfolded:
+      return {window.channels, op.kernels, window.out_height(h), window.out_width(w)};
+    case NodeForm::plain:
+      break;
+  }
+  if (h + op.pad_top + op.pad_bottom < op.kernel_height || w + op.pad_left + op.pad_right < op.kernel_width)
+    return {op.channels, op.kernels, 0, 0};
+  op.height = static_cast<std::uint32_t>(height);
+  op.width = static_cast<std::uint32_t>(width);
+  return {op.channels, op.kernels, op.out_height(), op.out_width()};
+}
+
 // [B, C, H, W] or [B, C, L]; image by image, so that others get their turn between them.
 OrtStatus* compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelContext& context) {
-  const auto& node = run.program().node(index);
+  const std::string& name = run.program().node(index).name;
   const auto in = context.GetInput(0);
   const auto shape = in.GetTensorTypeAndShapeInfo().GetShape();
   const bool line = shape.size() == 3;
-  if ((!line && shape.size() != 4) || shape[1] != static_cast<std::int64_t>(node.op.channels)) {
-    return bad_input(std::format("node '{}' takes images of {} channels", node.name, node.op.channels));
-  }
-  constexpr std::int64_t most = 1 << 26;
+  if (!line && shape.size() != 4) return bad_input(std::format("node '{}' takes images or lines", name));
+  constexpr std::int64_t most = 1 << 30;  // what fits the device is said by the plan
   const std::int64_t height = shape[2], width = line ? 1 : shape[3];
-  rknpu::Conv2d op = node.op;
-  if (height > most || width > most || height + op.pad_top + op.pad_bottom < op.kernel_height ||
-      width + op.pad_left + op.pad_right < op.kernel_width || height == 0 || width == 0) {
-    return bad_input(std::format("node '{}' can't take an image of {} x {}", node.name, height, width));
-  }
-  op.height = static_cast<std::uint32_t>(height);
-  op.width = static_cast<std::uint32_t>(width);
-  std::vector<std::int64_t> out_shape{shape[0], op.kernels, op.out_height()};
-  if (!line) out_shape.push_back(op.out_width());
+  const ConvolutionShape made = convolution_shape(run.program(), index, std::min(height, most), std::min(width, most));
+  if (shape[1] != made.channels)
+    return bad_input(std::format("node '{}' takes images of {} channels", name, made.channels));
+  if (height == 0 || width == 0 || height > most || width > most || made.out_height == 0 || made.out_width == 0)
+    return bad_input(std::format("node '{}' can't take an image of {} x {}", name, height, width));
+  std::vector<std::int64_t> out_shape{shape[0], static_cast<std::int64_t>(made.out_channels),
+                                      static_cast<std::int64_t>(made.out_height)};
+  if (!line) out_shape.push_back(static_cast<std::int64_t>(made.out_width));
   auto out = context.GetOutput(0, out_shape);
   const std::uint64_t in_image = product(std::span(shape).subspan(1)),
                       out_image = product(std::span(out_shape).subspan(1));
   const float* values = in.GetTensorData<float>();
   float* results = out.GetTensorMutableData<float>();
-  for (std::int64_t image = 0; image < shape[0]; ++image, values += in_image, results += out_image) {
-    auto ran = run.run(index, op.height, op.width, {values, in_image}, {results, out_image});
+  for (std::int64_t i = 0; i < shape[0]; ++i, values += in_image, results += out_image) {
+    const Image image{static_cast<std::uint32_t>(height), static_cast<std::uint32_t>(width), {values, in_image}};
+    const std::span<float> to(results, out_image);
+    const NodeForm form = run.program().window(index).form;
+    const Ran ran = form == NodeForm::shuffled   ? run_shuffled(run, index, image, to)
+                    : form == NodeForm::unfolded ? run_unfolded(run, index, image, made.out_width, to)
+                                                 : run.run(index, image.height, image.width, image.in, to);
     if (!ran) return Ort::Status(ran.error().message.c_str(), ORT_FAIL).release();
   }
   return nullptr;
@@ -75,25 +168,26 @@ OrtStatus* compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelCo
 
 struct Kernel {
   std::size_t index;
+  bool rows;  // of a matrix; else images
   OrtStatus* ComputeV2(OrtKernelContext* raw) {
     try {
       OffloadRun* run = OffloadRun::current();
       if (run == nullptr || index >= run->program().size())
         return Ort::Status("an npud node ran outside of its model", ORT_FAIL).release();
       Ort::KernelContext context(raw);
-      return run->program().node(index).kind == rknpu::NodeKind::matrix ? compute_matrix(*run, index, context)
-                                                                        : compute_convolution(*run, index, context);
+      return rows ? compute_matrix(*run, index, context) : compute_convolution(*run, index, context);
     } catch (const std::exception& error) {
-      return Ort::Status(error.what(), ORT_FAIL).release();
+      return Ort::Status(error.what(), ORT_EP_FAIL).release();
     }
   }
 };
 
 struct Operator : Ort::CustomOpBase<Operator, Kernel, true> {
-  explicit Operator(const char* name) : name_(name) {}
+  Operator(const char* name, bool rows) : name_(name), rows_(rows) {}
   OrtStatus* CreateKernelV2(const OrtApi&, const OrtKernelInfo* info, void** kernel) const {
     try {
-      *kernel = new Kernel{static_cast<std::size_t>(Ort::ConstKernelInfo(info).GetAttribute<std::int64_t>("index"))};
+      *kernel =
+          new Kernel{static_cast<std::size_t>(Ort::ConstKernelInfo(info).GetAttribute<std::int64_t>("index")), rows_};
       return nullptr;
     } catch (const std::exception& error) {
       return Ort::Status(error.what(), ORT_FAIL).release();
@@ -107,11 +201,12 @@ struct Operator : Ort::CustomOpBase<Operator, Kernel, true> {
 
  private:
   const char* name_;
+  const bool rows_;
 };
 
 // As long as the process, since sessions keep pointers.
 Ort::CustomOpDomain& domain() {
-  static Operator matrix("NpuMatMul"), convolution("NpuConv");
+  static Operator matrix("NpuMatMul", true), convolution("NpuConv", false);
   static Ort::CustomOpDomain made = [] {
     Ort::CustomOpDomain fresh("npud");
     fresh.Add(&matrix);

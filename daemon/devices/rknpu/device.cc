@@ -117,7 +117,10 @@ Result<> RknpuDevice::canary() {
   Result<> verdict;
   for (NodePrecision precision : {NodePrecision::fp16, NodePrecision::int8}) {
     const uint32_t tasks = precision == NodePrecision::int8 && !chain_int8_ ? cores : 2 * cores;
-    if (auto ran = canary_on(precision, 16 * tasks, tasks, cores); !ran && verdict) verdict = std::unexpected(ran.error());
+    if (auto ran = canary_on(precision, 16 * tasks, tasks, cores); !ran) {
+      verdict = std::unexpected(ran.error());
+      break;
+    }
   }
   if (!verdict) {
     suspect(verdict.error().message);

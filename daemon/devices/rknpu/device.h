@@ -32,7 +32,7 @@ struct DeviceSettings {
   std::chrono::milliseconds timeout{2000};  // of one job's execution
   Verify verify = Verify::sampled;
   uint64_t split_macs = 0;      // least multiply-accumulates for which a job is spread over the cores; 0: calibrated at start
-  uint32_t max_prepared = 32;   // input sizes of a model whose command words are kept
+  uint32_t max_sizes = 8;       // input sizes of a model whose command words are kept
 };
 
 // Counters since the device was opened.
@@ -103,7 +103,7 @@ class Residence {
   // Convolution: one image [C][H][W] to [N][OH][OW].
   Result<> run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
 
-  uint64_t bytes() const;  // of NPU address space held now
+  uint64_t bytes() const;  // of NPU address space held now; waits for a run that is under way
 
  private:
   friend class RknpuDevice;
@@ -124,7 +124,7 @@ class Residence {
   RknpuDevice& device_;
   uint32_t space_;
   Verify verify_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<PackedNode> nodes_;   // without their weights, which are on the device
   std::vector<Placed> placed_;
   Memory weights_, features_, output_;

@@ -18,6 +18,24 @@ constexpr uint64_t kSampling = 16;
 
 uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+// Where an fp16 result is infinite, not a number, or the largest there is, fp32 would have had another.
+bool reaches_fp16_limit(const ConvPlan& plan, std::span<const std::byte> cube) {
+  const uint32_t c2 = atom_channels(Precision::kFp16);
+  const std::size_t pixels = std::size_t{plan.out_height} * plan.out_width;
+  bool reached = false;
+  for (uint32_t base = 0; base < plan.op.kernels; base += c2) {
+    const uint32_t count = std::min(c2, plan.op.kernels - base);
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
+      for (uint32_t c = 0; c < count; ++c) {
+        uint16_t bits;
+        std::memcpy(&bits, cube.data() + (base * pixels + pixel * c2 + c) * 2, 2);
+        reached |= (bits & 0x7fff) >= 0x7bff;
+      }
+    }
+  }
+  return reached;
+}
+
 uint64_t ns_since(TimePoint start, Clock& clock) { return static_cast<uint64_t>((clock.now() - start).count()) * 1000; }
 
 }  // namespace
@@ -45,6 +63,7 @@ Residence::~Residence() {
 }
 
 uint64_t Residence::bytes() const {
+  const std::lock_guard lock(mutex_);
   uint64_t bytes = weights_.bytes.size() + features_.bytes.size() + output_.bytes.size();
   for (const Prepared& p : prepared_) bytes += p.words.bytes.size() + p.tasks.bytes.size();
   return bytes;
@@ -181,7 +200,7 @@ Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t heig
     return std::unexpected(done.error());
   }
   prepared_.push_front(std::move(prepared));
-  while (prepared_.size() > device_.settings_.max_prepared) {
+  while (prepared_.size() > std::size_t{device_.settings_.max_sizes} * nodes_.size()) {
     device_.port_->release(prepared_.back().words);
     device_.port_->release(prepared_.back().tasks);
     prepared_.pop_back();
@@ -263,6 +282,9 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
   mark = device_.clock_.now();
   if (auto back = port.from_device(output_, 0, plan.output_bytes); !back) return back;
   const std::span<const std::byte> cube = output_.bytes.first(plan.output_bytes);
+  if (plan.op.out == Precision::kFp16 && reaches_fp16_limit(plan, cube)) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' has a result beyond fp16's ±65504", node.name));
+  }
   if (verify_ == Verify::always || (verify_ == Verify::sampled && (device_.suspected_ || placed_[index].runs % kSampling == 0))) {
     ++counters.checked;
     const bool right = node.precision == NodePrecision::fp16 ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)

@@ -143,6 +143,136 @@ TEST_F(OffloadTest, ProductsOverAnyRankAndConvolutionsOfLinesAgree) {
   EXPECT_EQ(wrong.error().code, ErrorCode::invalid_argument);
 }
 
+struct Form {
+  const char* name;
+  Dims weights;
+  std::vector<std::pair<const char*, Dims>> ints;
+  const char* auto_pad = "";
+  const char* op = "Conv";
+  const char* device = "rknpu0";
+  std::int64_t group = 1;
+};
+void PrintTo(const Form& form, std::ostream* out) { *out << form.name; }
+
+class OffloadFormTest : public OffloadTest, public ::testing::WithParamInterface<Form> {};
+
+// Every attribute that a convolution can have, each in a graph of its own, in several sizes and both precisions.
+TEST_P(OffloadFormTest, GivesTheHostsAnswer) {
+  const Form& form = GetParam();
+  open();
+  const bool line = form.weights.size() == 3, transposed = std::string_view(form.op) == "ConvTranspose";
+  const std::int64_t channels = transposed ? form.weights[0] : form.weights[1] * form.group,
+                     kernels = transposed ? form.weights[1] : form.weights[0];
+  std::int64_t count = 1;
+  for (auto dim : form.weights) count *= dim;
+  auto model = test::empty_model();
+  add_input(model, "x", kFloat, line ? Dims{-1, channels, -1} : Dims{-1, channels, -1, -1});
+  add_output(model, "y", kFloat, line ? Dims{-1, kernels, -1} : Dims{-1, kernels, -1, -1});
+  add_weight(model, "w", form.weights, noise(static_cast<std::size_t>(count), 0.2f));
+  add_weight(model, "b", {kernels}, noise(static_cast<std::size_t>(kernels)));
+  auto& node = add_node(model, form.op, {"x", "w", "b"}, {"y"});
+  for (const auto& [name, values] : form.ints) set_ints(node, name, values);
+  set_int(node, "group", form.group);
+  if (*form.auto_pad != 0) {
+    auto& attribute = *node.add_attribute();
+    attribute.set_name("auto_pad");
+    attribute.set_type(onnx::AttributeProto::STRING);
+    attribute.set_s(form.auto_pad);
+  }
+  const auto host = load("host", model, {});
+  ASSERT_TRUE(host);
+  if (std::string_view(form.device) == "host") {
+    EXPECT_THAT(refusal(model, on_npu_), HasSubstr("nothing of it can run on rknpu0"));
+    return;
+  }
+  const auto fp16 = load("fp16", model, on_npu_),
+             int8 = load("int8", model,
+                         {{"npud.device", "rknpu0"}, {"npud.verify", "always"}, {"npud.precision", "int8"}});
+  ASSERT_TRUE(fp16 && int8);
+  for (const Dims& size : {Dims{1, 19, 23}, Dims{3, 64, 40}, Dims{1, 200, 9}}) {
+    Dims dims{size[0], channels, size[1]};
+    if (!line) dims.push_back(size[2]);
+    const auto input = noise_tensor("x", dims);
+    const Response reference = answer(*host, {input}), ours = answer(*fp16, {input}), eighth = answer(*int8, {input});
+    EXPECT_EQ(ours.path.device, "rknpu0") << ours.path.reason;
+    EXPECT_EQ(eighth.path.device, "rknpu0") << eighth.path.reason;
+    EXPECT_LT(distance(ours.outputs.at(0), reference.outputs.at(0)), 3e-3) << shape_text(dims);
+    EXPECT_LT(distance(eighth.outputs.at(0), reference.outputs.at(0)), 3e-2) << shape_text(dims);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Forms, OffloadFormTest,
+    ::testing::Values(
+        Form{"uneven_pads", {12, 5, 3, 4}, {{"pads", {0, 2, 1, 3}}}}, Form{"strides", {8, 6, 5, 3}, {{"strides", {3, 2}}}},
+        Form{"same_upper", {9, 4, 4, 2}, {}, "SAME_UPPER"}, Form{"same_lower", {9, 4, 4, 2}, {}, "SAME_LOWER"},
+        Form{"valid", {9, 4, 3, 3}, {}, "VALID"},
+        Form{"same_with_stride", {9, 4, 3, 3}, {{"strides", {2, 2}}}, "SAME_UPPER", "Conv", "host"},
+        Form{"dilated", {10, 7, 3, 3}, {{"dilations", {2, 3}}, {"pads", {2, 3, 1, 0}}}},
+        Form{"dilated_depthwise", {10, 1, 3, 3}, {{"dilations", {2, 2}}}, "", "Conv", "host", 10},
+        Form{"groups", {8, 3, 3, 3}, {}, "", "Conv", "host", 4},
+        Form{"depthwise", {70, 1, 5, 3}, {{"pads", {2, 1, 2, 1}}, {"strides", {2, 1}}}, "", "Conv", "rknpu0", 70},
+        Form{"long_stride", {6, 3, 2, 2}, {{"strides", {9, 8}}}},
+        Form{"wide_pads", {6, 3, 17, 17}, {{"pads", {16, 16, 16, 16}}}},
+        Form{"long_line", {33, 2, 40}, {{"strides", {17}}, {"pads", {20, 21}}}},
+        Form{"line_dilated", {5, 3, 3}, {{"dilations", {7}}}},
+        Form{"transposed", {24, 5, 2, 2}, {{"strides", {2, 2}}}, "", "ConvTranspose"},
+        Form{"transposed_oblong", {7, 3, 3, 2}, {{"strides", {3, 2}}}, "", "ConvTranspose"},
+        Form{"transposed_line", {7, 3, 4}, {{"strides", {4}}}, "", "ConvTranspose"},
+        Form{"transposed_overlapping", {7, 3, 3, 3}, {{"strides", {2, 2}}}, "", "ConvTranspose", "host"},
+        Form{"transposed_padded", {7, 3, 2, 2}, {{"strides", {2, 2}}, {"pads", {1, 1, 0, 0}}}, "", "ConvTranspose", "host"},
+        Form{"transposed_longer", {7, 3, 2, 2}, {{"strides", {2, 2}}, {"output_padding", {1, 0}}}, "", "ConvTranspose", "host"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(OffloadTest, WeightsThatOthersUseStayInTheGraph) {
+  open();
+  auto model = test::empty_model();
+  add_input(model, "x", kFloat, {-1, 16});
+  add_output(model, "y", kFloat, {-1, 16});
+  add_output(model, "z", kFloat, {16, 16});
+  add_weight(model, "w", {16, 16}, noise(256, 0.2f));
+  add_node(model, "MatMul", {"x", "w"}, {"p"}).set_name("first");
+  auto& gemm = add_node(model, "Gemm", {"p", "w"}, {"y"});
+  gemm.set_name("second");
+  set_int(gemm, "transB", 1);
+  add_input(model, "s", kFloat, {1});
+  add_node(model, "Mul", {"w", "s"}, {"z"});
+  const auto host = load("host", model, {}), npu = load("npu", model, on_npu_);
+  ASSERT_TRUE(host && npu);
+  const std::vector<Tensor> inputs{noise_tensor("x", {6, 16}), noise_tensor("s", {1})};
+  const Response ours = answer(*npu, inputs), reference = answer(*host, inputs);
+  EXPECT_LT(distance(ours.outputs.at(0), reference.outputs.at(0)), 3e-3);
+  EXPECT_EQ(distance(ours.outputs.at(1), reference.outputs.at(1)), 0);
+  EXPECT_EQ(npu->placements().size(), 2u);
+  EXPECT_EQ(npu->placements()[0].runs + npu->placements()[1].runs, 2u);
+}
+
+TEST_F(OffloadTest, AWeightThatARequestMayReplaceIsNoConstant) {
+  open();
+  auto model = product(16, 8);
+  add_input(model, "w", kFloat, {16, 8});
+  EXPECT_THAT(refusal(model, on_npu_), HasSubstr("aren't constant"));
+}
+
+TEST_F(OffloadTest, ADepthwiseResultBeyondFp16GoesToTheHost) {
+  open();
+  auto model = test::empty_model();
+  add_input(model, "x", kFloat, {-1, 8, -1, -1});
+  add_output(model, "y", kFloat, {-1, 8, -1, -1});
+  add_weight(model, "w", {8, 1, 3, 3}, std::vector<float>(72, 100.0f));
+  set_int(add_node(model, "Conv", {"x", "w"}, {"y"}), "group", 8);
+  const auto host = load("host", model, {});
+  for (const char* verify : {"off", "always"}) {
+    const auto npu = load(std::string("npu_") + verify, model, {{"npud.device", "rknpu0"}, {"npud.verify", verify}});
+    const auto large = float_tensor("x", {1, 8, 5, 5}, std::vector<float>(200, 1000.0f));
+    const Response ours = answer(*npu, {large});
+    EXPECT_EQ(ours.path.device, "host");
+    EXPECT_THAT(ours.path.reason, HasSubstr("65504"));
+    EXPECT_EQ(distance(ours.outputs.at(0), answer(*host, {large}).outputs.at(0)), 0);
+    EXPECT_FALSE(device_->suspected());
+  }
+}
+
 TEST_F(OffloadTest, MixedPrecisionsAgreeAndAreReported) {
   open();
   const auto model = network();
