@@ -89,8 +89,9 @@ class RknpuDevice final : public Device {
   std::vector<uint64_t> used_bytes_;  // by space, of residences' weights
 };
 
-// A model's weights on the device with what its runs need: buffers for features and results, command words for each size of input seen.
-// Runs of one residence exclude each other. Destroying it gives every byte back.
+// A model's weights on the device with what its runs need: in each lane, buffers for features and results, and command words for each
+// size of input seen. Runs are thread-safe; as many as the NPU has cores go side by side, each in a lane of its own, which is made when
+// it is first needed. Destroying it gives every byte back.
 class Residence {
  public:
   ~Residence();
@@ -103,34 +104,38 @@ class Residence {
   // Convolution: one image [C][H][W] to [N][OH][OW].
   Result<> run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
 
-  uint64_t bytes() const;  // of NPU address space held now; waits for a run that is under way
+  uint64_t bytes() const { return bytes_; }  // of NPU address space held now
 
  private:
   friend class RknpuDevice;
   struct Prepared;
+  struct Lane;
   struct Placed {
     uint64_t weight_offset = 0;
     std::optional<uint64_t> bias_offset;
-    uint64_t runs = 0;
   };
   Residence(RknpuDevice& device, uint32_t space);
   Result<> place(std::span<const PackedNode> nodes);
-  Result<Prepared*> prepare(std::size_t node, uint32_t height, uint32_t width);
-  Result<> ensure(Memory& memory, uint64_t bytes);
+  Lane& take_lane(std::unique_lock<std::mutex>& lock);
+  Result<Memory> allocate(uint64_t bytes, Caching caching);
+  void release(Memory& memory) noexcept;
+  void drop(Prepared& prepared) noexcept;
+  Result<Prepared*> prepare(Lane& lane, std::size_t node, uint32_t height, uint32_t width);
+  Result<> ensure(Lane& lane, Memory& memory, uint64_t bytes);
   Result<> run(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
-  Result<> attempt(std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
+  Result<> attempt(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
   Result<> submit(const Prepared& prepared);
 
   RknpuDevice& device_;
   uint32_t space_;
   Verify verify_;
-  mutable std::mutex mutex_;
   std::vector<PackedNode> nodes_;   // without their weights, which are on the device
   std::vector<Placed> placed_;
-  Memory weights_, features_, output_;
-  std::list<Prepared> prepared_;    // newest first
-  std::vector<float> scales_;       // of the run under way: one a row, or one
-  std::vector<int8_t> quantised_;
+  std::unique_ptr<std::atomic<uint64_t>[]> runs_;  // of each node
+  Memory weights_;
+  std::mutex lanes_mutex_;
+  std::list<Lane> lanes_;
+  std::atomic<uint64_t> bytes_{0};
   std::optional<std::pair<uint32_t, uint32_t>> forced_;  // tasks and cores, in canaries
 };
 

@@ -49,24 +49,58 @@ struct Residence::Prepared {
   std::vector<std::vector<CoreTasks>> jobs;  // one after the other; each a gang of one or more cores
 };
 
+// One run at a time.
+struct Residence::Lane {
+  std::mutex mutex;                 // all below
+  Memory features, output;
+  std::list<Prepared> prepared;     // newest first
+  std::vector<float> scales;        // of the run under way: one a row, or one
+  std::vector<int8_t> quantised;
+};
+
 Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space), verify_(device.settings_.verify) {}
 
 Residence::~Residence() {
-  for (Prepared& p : prepared_) {
-    device_.port_->release(p.words);
-    device_.port_->release(p.tasks);
+  for (Lane& lane : lanes_) {
+    for (Prepared& p : lane.prepared) drop(p);
+    release(lane.features);
+    release(lane.output);
   }
   const uint64_t weight_bytes = weights_.bytes.size();
-  for (Memory* memory : {&weights_, &features_, &output_}) device_.port_->release(*memory);
+  release(weights_);
   const std::lock_guard lock(device_.mutex_);
   device_.used_bytes_[space_] -= weight_bytes;
 }
 
-uint64_t Residence::bytes() const {
-  const std::lock_guard lock(mutex_);
-  uint64_t bytes = weights_.bytes.size() + features_.bytes.size() + output_.bytes.size();
-  for (const Prepared& p : prepared_) bytes += p.words.bytes.size() + p.tasks.bytes.size();
-  return bytes;
+Result<Memory> Residence::allocate(uint64_t bytes, Caching caching) {
+  auto memory = device_.port_->allocate(space_, bytes, caching);
+  if (memory) bytes_ += memory->bytes.size();
+  return memory;
+}
+
+void Residence::release(Memory& memory) noexcept {
+  bytes_ -= memory.bytes.size();
+  device_.port_->release(memory);
+}
+
+void Residence::drop(Prepared& prepared) noexcept {
+  release(prepared.words);
+  release(prepared.tasks);
+}
+
+Residence::Lane& Residence::take_lane(std::unique_lock<std::mutex>& lock) {
+  const std::lock_guard all(lanes_mutex_);
+  for (Lane& lane : lanes_) {
+    lock = std::unique_lock(lane.mutex, std::try_to_lock);
+    if (lock) return lane;
+  }
+  if (lanes_.size() < std::max(1u, device_.port_->info().cores)) {
+    Lane& lane = lanes_.emplace_back();
+    lock = std::unique_lock(lane.mutex);
+    return lane;
+  }
+  lock = {};
+  return lanes_.front();  // to be waited for without this mutex
 }
 
 Result<> Residence::place(std::span<const PackedNode> nodes) {
@@ -79,7 +113,7 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
     if (!node.bias.empty() && node.precision == NodePrecision::fp16) placed.bias_offset = take((node.bias.size() + 63) / 64 * 64 * 4);
     placed_.push_back(placed);
   }
-  auto memory = device_.port_->allocate(space_, std::max(bytes, kPage), Caching::write_combined);
+  auto memory = allocate(std::max(bytes, kPage), Caching::write_combined);
   if (!memory) return std::unexpected(memory.error());
   weights_ = *memory;
   {
@@ -93,29 +127,28 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
     described.weights = {};
     nodes_.push_back(std::move(described));
   }
+  runs_.reset(new std::atomic<uint64_t>[nodes_.size()]());
   return device_.port_->to_device(weights_, 0, weights_.bytes.size());
 }
 
-Result<> Residence::ensure(Memory& memory, uint64_t bytes) {
+Result<> Residence::ensure(Lane& lane, Memory& memory, uint64_t bytes) {
   if (memory.bytes.size() >= bytes) return {};
   // Every prepared command refers to the old address.
-  for (Prepared& p : prepared_) {
-    device_.port_->release(p.words);
-    device_.port_->release(p.tasks);
-  }
-  prepared_.clear();
-  device_.port_->release(memory);
-  auto grown = device_.port_->allocate(space_, page_up(bytes), &memory == &output_ ? Caching::cached : Caching::write_combined);
+  for (Prepared& p : lane.prepared) drop(p);
+  lane.prepared.clear();
+  release(memory);
+  auto grown = allocate(page_up(bytes), &memory == &lane.output ? Caching::cached : Caching::write_combined);
   if (!grown) return std::unexpected(grown.error());
   memory = *grown;
   return {};
 }
 
-Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t height, uint32_t width) {
-  for (auto it = prepared_.begin(); it != prepared_.end(); ++it) {
+Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, uint32_t height, uint32_t width) {
+  auto& known = lane.prepared;
+  for (auto it = known.begin(); it != known.end(); ++it) {
     if (it->node == index && it->height == height && it->width == width) {
-      prepared_.splice(prepared_.begin(), prepared_, it);
-      return &prepared_.front();
+      known.splice(known.begin(), known, it);
+      return &known.front();
     }
   }
   const PackedNode& node = nodes_[index];
@@ -134,11 +167,11 @@ Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t heig
     plan = plan_conv(op, parts);
     if (!plan) return std::unexpected(plan.error());
   }
-  if (auto ready = ensure(features_, plan->feature_bytes); !ready) return std::unexpected(ready.error());
-  if (auto ready = ensure(output_, plan->output_bytes); !ready) return std::unexpected(ready.error());
-  ConvAddresses at{.features = features_.address,
+  if (auto ready = ensure(lane, lane.features, plan->feature_bytes); !ready) return std::unexpected(ready.error());
+  if (auto ready = ensure(lane, lane.output, plan->output_bytes); !ready) return std::unexpected(ready.error());
+  ConvAddresses at{.features = lane.features.address,
                    .weights = weights_.address + static_cast<uint32_t>(placed_[index].weight_offset),
-                   .output = output_.address};
+                   .output = lane.output.address};
   if (placed_[index].bias_offset) at.bias = weights_.address + static_cast<uint32_t>(*placed_[index].bias_offset);
 
   // Chains: fp16 tasks as one a core; integer tasks alone unless this device was seen to do them right.
@@ -167,12 +200,12 @@ Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t heig
   }
   uint64_t words_bytes = 0;
   for (const Chain& chain : chains) words_bytes += chain.size_bytes();
-  auto words = device_.port_->allocate(space_, words_bytes, Caching::write_combined);
+  auto words = allocate(words_bytes, Caching::write_combined);
   if (!words) return std::unexpected(words.error());
   prepared.words = *words;
-  auto array = device_.port_->allocate(space_, uint64_t{tasks} * Port::kTaskEntryBytes, Caching::cached);
+  auto array = allocate(uint64_t{tasks} * Port::kTaskEntryBytes, Caching::cached);
   if (!array) {
-    device_.port_->release(prepared.words);
+    release(prepared.words);
     return std::unexpected(array.error());
   }
   prepared.tasks = *array;
@@ -195,17 +228,15 @@ Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t heig
   if (done) done = device_.port_->to_device(prepared.words, 0, words_bytes);
   if (done) done = device_.port_->to_device(prepared.tasks, 0, entries.size() * Port::kTaskEntryBytes);
   if (!done) {
-    device_.port_->release(prepared.words);
-    device_.port_->release(prepared.tasks);
+    drop(prepared);
     return std::unexpected(done.error());
   }
-  prepared_.push_front(std::move(prepared));
-  while (prepared_.size() > std::size_t{device_.settings_.max_sizes} * nodes_.size()) {
-    device_.port_->release(prepared_.back().words);
-    device_.port_->release(prepared_.back().tasks);
-    prepared_.pop_back();
+  known.push_front(std::move(prepared));
+  while (known.size() > std::size_t{device_.settings_.max_sizes} * nodes_.size()) {
+    drop(known.back());
+    known.pop_back();
   }
-  return &prepared_.front();
+  return &known.front();
 }
 
 Result<> Residence::run_matrix(std::size_t node, uint32_t rows, std::span<const float> in, std::span<float> out) {
@@ -217,31 +248,33 @@ Result<> Residence::run_convolution(std::size_t node, uint32_t height, uint32_t 
 }
 
 Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out) {
-  const std::lock_guard lock(mutex_);
   if (index >= nodes_.size()) return fail(ErrorCode::internal, "a node that isn't on the device was run");
   const Conv2d& op = nodes_[index].op;
   if (in.size() != std::size_t{op.channels} * height * width) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", nodes_[index].name, in.size(), op.channels, height, width));
   }
-  auto prepared = prepare(index, height, width);
+  std::unique_lock<std::mutex> lock;
+  Lane& lane = take_lane(lock);
+  if (!lock) lock = std::unique_lock(lane.mutex);
+  auto prepared = prepare(lane, index, height, width);
   if (!prepared) return std::unexpected(prepared.error());
   const ConvPlan& plan = (*prepared)->plan;
   const std::size_t pixels = plan.flat ? std::size_t{height} * width : std::size_t{plan.out_height} * plan.out_width;
   if (out.size() != pixels * op.kernels) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' makes {} values, and got room for {}", nodes_[index].name, pixels * op.kernels, out.size()));
   }
-  auto done = attempt(index, **prepared, in, out);
+  auto done = attempt(lane, index, **prepared, in, out);
   if (!done && done.error().code != ErrorCode::invalid_argument) {
     // The driver has stopped and reset what failed; a fault of the moment doesn't come again.
     ++device_.counters_.retries;
     device_.suspect(done.error().message);
-    done = attempt(index, **prepared, in, out);
+    done = attempt(lane, index, **prepared, in, out);
     if (!done) ++device_.counters_.failures;
   }
   return done;
 }
 
-Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
+Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
   const PackedNode& node = nodes_[index];
   const ConvPlan& plan = prepared.plan;
   DeviceCounters& counters = device_.counters_;
@@ -249,30 +282,30 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
   const bool matrix = node.kind == NodeKind::matrix;
   TimePoint mark = device_.clock_.now();
   if (node.precision == NodePrecision::fp16) {
-    const bool fits = matrix ? pack_rows(plan, in, features_.bytes) : pack_features(plan, in, features_.bytes);
+    const bool fits = matrix ? pack_rows(plan, in, lane.features.bytes) : pack_features(plan, in, lane.features.bytes);
     if (!fits) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value beyond fp16's ±65504", node.name));
   } else {
     const std::size_t per_scale = matrix ? node.op.channels : in.size();
-    scales_.resize(in.size() / per_scale);
-    quantised_.resize(in.size());
-    for (std::size_t s = 0; s < scales_.size(); ++s) {
+    lane.scales.resize(in.size() / per_scale);
+    lane.quantised.resize(in.size());
+    for (std::size_t s = 0; s < lane.scales.size(); ++s) {
       const auto part = in.subspan(s * per_scale, per_scale);
       float largest = 0;
       for (float v : part) {
         if (!std::isfinite(v)) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value that is not finite", node.name));
         largest = std::max(largest, std::fabs(v));
       }
-      scales_[s] = largest > 0 ? largest / 127.0f : 1.0f;
-      const float inverse = 1.0f / scales_[s];
+      lane.scales[s] = largest > 0 ? largest / 127.0f : 1.0f;
+      const float inverse = 1.0f / lane.scales[s];
       for (std::size_t i = 0; i < part.size(); ++i) {
-        quantised_[s * per_scale + i] = static_cast<int8_t>(std::clamp(std::nearbyint(part[i] * inverse), -127.0f, 127.0f));
+        lane.quantised[s * per_scale + i] = static_cast<int8_t>(std::clamp(std::nearbyint(part[i] * inverse), -127.0f, 127.0f));
       }
     }
-    const std::span<const int8_t> values(quantised_);
-    matrix ? pack_rows(plan, values, features_.bytes) : pack_features(plan, values, features_.bytes);
+    const std::span<const int8_t> values(lane.quantised);
+    matrix ? pack_rows(plan, values, lane.features.bytes) : pack_features(plan, values, lane.features.bytes);
   }
-  if (auto handed = port.to_device(features_, 0, plan.feature_bytes); !handed) return handed;
-  if (auto handed = port.to_device(output_, 0, plan.output_bytes); !handed) return handed;
+  if (auto handed = port.to_device(lane.features, 0, plan.feature_bytes); !handed) return handed;
+  if (auto handed = port.to_device(lane.output, 0, plan.output_bytes); !handed) return handed;
   counters.host_ns += ns_since(mark, device_.clock_);
 
   mark = device_.clock_.now();
@@ -280,21 +313,21 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
   counters.wait_ns += ns_since(mark, device_.clock_);
 
   mark = device_.clock_.now();
-  if (auto back = port.from_device(output_, 0, plan.output_bytes); !back) return back;
-  const std::span<const std::byte> cube = output_.bytes.first(plan.output_bytes);
+  if (auto back = port.from_device(lane.output, 0, plan.output_bytes); !back) return back;
+  const std::span<const std::byte> cube = lane.output.bytes.first(plan.output_bytes);
   if (plan.op.out == Precision::kFp16 && reaches_fp16_limit(plan, cube)) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' has a result beyond fp16's ±65504", node.name));
   }
-  if (verify_ == Verify::always || (verify_ == Verify::sampled && (device_.suspected_ || placed_[index].runs % kSampling == 0))) {
+  if (verify_ == Verify::always || (verify_ == Verify::sampled && (device_.suspected_ || runs_[index] % kSampling == 0))) {
     ++counters.checked;
     const bool right = node.precision == NodePrecision::fp16 ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)
-                                                             : int8_result_is_right(node, plan, quantised_, cube);
+                                                             : int8_result_is_right(node, plan, lane.quantised, cube);
     if (!right) {
       ++counters.wrong_results;
       return fail(ErrorCode::data_loss, std::format("the NPU's result of node '{}' failed its check", node.name));
     }
   }
-  ++placed_[index].runs;
+  ++runs_[index];
   if (node.precision == NodePrecision::fp16) {
     matrix ? unpack_rows(plan, cube, out) : unpack_image(plan, cube, out);
   } else {
@@ -306,7 +339,7 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
       const std::size_t kernel = matrix ? i % n : i / pixels;
       int32_t sum;
       std::memcpy(&sum, &out[i], 4);
-      out[i] = static_cast<float>(sum) * node.scales[kernel] * scales_[matrix ? i / n : 0] + (node.bias.empty() ? 0.0f : node.bias[kernel]);
+      out[i] = static_cast<float>(sum) * node.scales[kernel] * lane.scales[matrix ? i / n : 0] + (node.bias.empty() ? 0.0f : node.bias[kernel]);
     }
   }
   if (node.relu) {
