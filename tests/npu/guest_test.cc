@@ -336,7 +336,7 @@ void real(RootSide& root) {
   root.start_npud(configuration("real", "timeout_ms = 30000\nverify = \"sampled\"\n"));
   const Client client = connect(root);
   const Answer det = infer(client, "ocr_det", {input("page.npy", "x")}), det_host = infer(client, "ocr_det_host", {input("page.npy", "x")});
-  check(agree(det, det_host, 0.02) && on_npu(det.path), "text detection on the NPU agrees with the host", compared(det, det_host));
+  check(agree(det, det_host, 0.05) && on_npu(det.path), "text detection on the NPU agrees with the host", compared(det, det_host));
   check(!det_host.outputs.empty() && std::ranges::max(det_host.outputs[0]) > 0.5, "… and there is text to be found");
 
   std::vector<std::string> characters{""};

@@ -120,9 +120,11 @@ class Residence {
   Result<Memory> allocate(uint64_t bytes, Caching caching);
   void release(Memory& memory) noexcept;
   void drop(Prepared& prepared) noexcept;
-  Result<Prepared*> prepare(Lane& lane, std::size_t node, uint32_t height, uint32_t width);
+  Result<Prepared*> prepare(Lane& lane, std::size_t node, const Conv2d& op);
   Result<> ensure(Lane& lane, Memory& memory, uint64_t bytes);
   Result<> run(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
+  Result<> run_strips(Lane& lane, std::size_t node, const Conv2d& op, std::span<const float> in, std::span<float> out);
+  Result<> run_prepared(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
   Result<> attempt(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
   Result<> submit(const Prepared& prepared);
 

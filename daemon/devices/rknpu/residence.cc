@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <format>
+#include <map>
+#include <tuple>
 
 #include "devices/rknpu/device.h"
 #include "devices/rknpu/emit/chain.h"
@@ -15,6 +17,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kSampling = 16;
+constexpr std::size_t kMostStrips = 1024;
 
 uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -43,8 +46,7 @@ uint64_t ns_since(TimePoint start, Clock& clock) { return static_cast<uint64_t>(
 // Command words and task arrays of one node for one size of input.
 struct Residence::Prepared {
   std::size_t node = 0;
-  uint32_t height = 0, width = 0;
-  ConvPlan plan;
+  ConvPlan plan;  // its operation's size and padding are what it was prepared for
   Memory words, tasks;
   std::vector<std::vector<CoreTasks>> jobs;  // one after the other; each a gang of one or more cores
 };
@@ -56,6 +58,9 @@ struct Residence::Lane {
   std::list<Prepared> prepared;     // newest first
   std::vector<float> scales;        // of the run under way: one a row, or one
   std::vector<int8_t> quantised;
+  // Images too wide for the convolution buffer: columns of a strip's result that fit, by node, height and width.
+  std::map<std::tuple<std::size_t, uint32_t, uint32_t>, uint32_t> strips;
+  std::vector<float> strip_in, strip_out;
 };
 
 Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space), verify_(device.settings_.verify) {}
@@ -143,18 +148,17 @@ Result<> Residence::ensure(Lane& lane, Memory& memory, uint64_t bytes) {
   return {};
 }
 
-Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, uint32_t height, uint32_t width) {
+Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, const Conv2d& op) {
   auto& known = lane.prepared;
   for (auto it = known.begin(); it != known.end(); ++it) {
-    if (it->node == index && it->height == height && it->width == width) {
+    const Conv2d& other = it->plan.op;
+    if (it->node == index && other.height == op.height && other.width == op.width && other.pad_left == op.pad_left &&
+        other.pad_right == op.pad_right) {
       known.splice(known.begin(), known, it);
       return &known.front();
     }
   }
   const PackedNode& node = nodes_[index];
-  Conv2d op = node.op;
-  op.height = height;
-  op.width = width;
   auto plan = plan_conv(op);
   if (!plan) return std::unexpected(plan.error());
   uint32_t cores = 1, parts = 1;
@@ -179,7 +183,7 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, u
   cores = std::min(cores, tasks);
   const uint32_t longest = node.precision == NodePrecision::int8 && !device_.chain_int8_ ? 1 : kMaxTasksPerJob;
   std::vector<Chain> chains;
-  Prepared prepared{.node = index, .height = height, .width = width, .plan = std::move(*plan), .words = {}, .tasks = {}, .jobs = {}};
+  Prepared prepared{.node = index, .plan = std::move(*plan), .words = {}, .tasks = {}, .jobs = {}};
   for (uint32_t next = 0; next < tasks;) {
     const uint32_t in_job = std::min(tasks - next, longest * cores);
     const uint32_t gang = std::min(cores, in_job);
@@ -249,26 +253,74 @@ Result<> Residence::run_convolution(std::size_t node, uint32_t height, uint32_t 
 
 Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out) {
   if (index >= nodes_.size()) return fail(ErrorCode::internal, "a node that isn't on the device was run");
-  const Conv2d& op = nodes_[index].op;
+  const PackedNode& node = nodes_[index];
+  Conv2d op = node.op;
+  op.height = height;
+  op.width = width;
   if (in.size() != std::size_t{op.channels} * height * width) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", nodes_[index].name, in.size(), op.channels, height, width));
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", node.name, in.size(), op.channels, height, width));
+  }
+  if (height + op.pad_top + op.pad_bottom < op.kernel_height || width + op.pad_left + op.pad_right < op.kernel_width) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' got an image smaller than its kernel", node.name));
+  }
+  if (const std::size_t made = std::size_t{op.out_height()} * op.out_width() * op.kernels; out.size() != made) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' makes {} values, and got room for {}", node.name, made, out.size()));
   }
   std::unique_lock<std::mutex> lock;
   Lane& lane = take_lane(lock);
   if (!lock) lock = std::unique_lock(lane.mutex);
-  auto prepared = prepare(lane, index, height, width);
-  if (!prepared) return std::unexpected(prepared.error());
-  const ConvPlan& plan = (*prepared)->plan;
-  const std::size_t pixels = plan.flat ? std::size_t{height} * width : std::size_t{plan.out_height} * plan.out_width;
-  if (out.size() != pixels * op.kernels) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' makes {} values, and got room for {}", nodes_[index].name, pixels * op.kernels, out.size()));
+  if (lane.strips.contains({index, height, width})) return run_strips(lane, index, op, in, out);
+  auto prepared = prepare(lane, index, op);
+  if (prepared) return run_prepared(lane, index, **prepared, in, out);
+  const bool may_be_too_wide = prepared.error().code == ErrorCode::invalid_argument && node.kind == NodeKind::convolution;
+  if (!may_be_too_wide || op.out_width() < 2) return std::unexpected(prepared.error());
+  Conv2d strip = op;
+  strip.pad_left = strip.pad_right = 0;
+  for (uint32_t columns = op.out_width() / 2; columns > 0; columns /= 2) {
+    strip.width = (columns - 1) * op.stride_x + op.kernel_width;
+    if (!plan_conv(strip)) continue;
+    if (lane.strips.size() >= kMostStrips) lane.strips.clear();
+    lane.strips[{index, height, width}] = columns;
+    return run_strips(lane, index, op, in, out);
   }
-  auto done = attempt(lane, index, **prepared, in, out);
+  return std::unexpected(prepared.error());
+}
+
+// Strips of equal width, side by side, with the columns that they share and the padding laid out in them; the last one may do some columns
+// again. int8 values then have one scale a strip.
+Result<> Residence::run_strips(Lane& lane, std::size_t index, const Conv2d& op, std::span<const float> in, std::span<float> out) {
+  const uint32_t columns = lane.strips.at({index, op.height, op.width}), out_width = op.out_width();
+  const std::size_t out_rows = std::size_t{op.kernels} * op.out_height(), in_rows = std::size_t{op.channels} * op.height;
+  Conv2d strip = op;
+  strip.pad_left = strip.pad_right = 0;
+  strip.width = (columns - 1) * op.stride_x + op.kernel_width;
+  lane.strip_in.resize(in_rows * strip.width);
+  lane.strip_out.resize(out_rows * columns);
+  for (uint32_t next = 0; next < out_width; next += columns) {
+    const uint32_t first = std::min(next, out_width - columns);
+    const int64_t left = int64_t{first} * op.stride_x - op.pad_left;
+    for (std::size_t row = 0; row < in_rows; ++row) {
+      for (uint32_t x = 0; x < strip.width; ++x) {
+        const int64_t from = left + x;
+        lane.strip_in[row * strip.width + x] = from < 0 || from >= op.width ? 0.0f : in[row * op.width + static_cast<std::size_t>(from)];
+      }
+    }
+    auto prepared = prepare(lane, index, strip);
+    if (!prepared) return std::unexpected(prepared.error());
+    if (auto ran = run_prepared(lane, index, **prepared, lane.strip_in, lane.strip_out); !ran) return ran;
+    for (std::size_t row = 0; row < out_rows; ++row)
+      std::copy_n(lane.strip_out.begin() + static_cast<std::ptrdiff_t>(row * columns), columns, out.begin() + static_cast<std::ptrdiff_t>(row * out_width + first));
+  }
+  return {};
+}
+
+Result<> Residence::run_prepared(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
+  auto done = attempt(lane, index, prepared, in, out);
   if (!done && done.error().code != ErrorCode::invalid_argument) {
     // The driver has stopped and reset what failed; a fault of the moment doesn't come again.
     ++device_.counters_.retries;
     device_.suspect(done.error().message);
-    done = attempt(lane, index, **prepared, in, out);
+    done = attempt(lane, index, prepared, in, out);
     if (!done) ++device_.counters_.failures;
   }
   return done;

