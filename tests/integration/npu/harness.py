@@ -11,7 +11,8 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("NPUD_BUILD", TOP / "build")).resolve()
-sys.path[:0] = [str(TOP / "client/examples/python"), str(BUILD / "python"), str(TOP / "tests/integration/daemon")]
+sys.path[:0] = [str(TOP / "client/examples/python"), str(BUILD / "python")]
+sys.path.append(str(TOP / "tests/integration/daemon"))  # last: it has a harness of its own
 
 from npud_examples.daemon import Daemon  # noqa: E402
 
