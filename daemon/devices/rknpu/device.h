@@ -59,7 +59,8 @@ class RknpuDevice final : public Device {
   // When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`. `verify`: none as the device is set.
   Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes, std::optional<Verify> verify = {});
 
-  // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed.
+  // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed. Where the driver
+  // refuses jobs of all cores, since one is dead, and the others compute right, jobs run on single cores from then on.
   Result<> canary();
   bool suspected() const { return suspected_; }
 
@@ -71,6 +72,7 @@ class RknpuDevice final : public Device {
   struct CanaryTimes {
     Duration run{0};
   };
+  Result<> canary_with(uint32_t cores);
   Result<CanaryTimes> canary_on(NodePrecision precision, uint32_t rows, uint32_t tasks, uint32_t cores);
   void suspect(const std::string& why);
   void condemn(const std::string& why);
@@ -81,6 +83,7 @@ class RknpuDevice final : public Device {
   DeviceCounters counters_;
   bool chain_int8_ = false;  // several integer tasks in one job came out right
   uint64_t split_macs_ = 0;
+  std::atomic<uint32_t> gang_{1};  // cores that one job may have
   std::atomic<bool> suspected_{false};
   mutable std::mutex mutex_;  // health, spaces
   DeviceHealth health_ = DeviceHealth::ok;

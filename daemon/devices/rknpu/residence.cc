@@ -49,6 +49,7 @@ struct Residence::Prepared {
   ConvPlan plan;  // its operation's size and padding are what it was prepared for
   Memory words, tasks;
   std::vector<std::vector<CoreTasks>> jobs;  // one after the other; each a gang of one or more cores
+  std::size_t gang = 1;                      // the largest of them
 };
 
 // One run at a time.
@@ -154,6 +155,11 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
     const Conv2d& other = it->plan.op;
     if (it->node == index && other.height == op.height && other.width == op.width && other.pad_left == op.pad_left &&
         other.pad_right == op.pad_right) {
+      if (it->gang > device_.gang_ && !forced_) {  // made before a core was lost
+        drop(*it);
+        known.erase(it);
+        break;
+      }
       known.splice(known.begin(), known, it);
       return &known.front();
     }
@@ -164,8 +170,8 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
   uint32_t cores = 1, parts = 1;
   if (forced_) {
     std::tie(parts, cores) = *forced_;
-  } else if (device_.port_->info().cores > 1 && plan->macs() >= device_.split_macs_) {
-    parts = cores = device_.port_->info().cores;
+  } else if (const uint32_t gang = device_.gang_; gang > 1 && plan->macs() >= device_.split_macs_) {
+    parts = cores = gang;
   }
   if (parts > 1) {
     plan = plan_conv(op, parts);
@@ -199,6 +205,7 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
       job.push_back({first, end - first});
       chains.push_back(std::move(chain));
     }
+    prepared.gang = std::max(prepared.gang, job.size());
     prepared.jobs.push_back(std::move(job));
     next += in_job;
   }

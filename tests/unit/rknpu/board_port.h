@@ -77,6 +77,8 @@ class BoardPort final : public Port, rk3588::Dma {
   Result<> run(const Submission& s) override {
     const std::lock_guard lock(mutex_);
     const PlainFloats plain;
+    // As the driver does when one core is dead for good.
+    if (refuse_gangs && s.cores.size() > 1) return fail(ErrorCode::internal, "a core is dead");
     for (std::size_t core = 0; core < s.cores.size(); ++core) start(static_cast<uint32_t>(core), s, s.cores[core]);
     board_.run_until_idle();
     Result<> verdict;
@@ -96,6 +98,8 @@ class BoardPort final : public Port, rk3588::Dma {
       board_.write32(VBOARD_BAR_CONTROL, static_cast<uint32_t>(offset), value);
     }
   }
+
+  bool refuse_gangs = false;
 
   void clear() { board_.write32(VBOARD_BAR_CONTROL, VBOARD_FAULT_CLEAR, 1); }
 
