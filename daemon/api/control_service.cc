@@ -44,6 +44,30 @@ v1::Residency residency_of(ResidencyState state) {
   return v1::RESIDENCY_UNKNOWN;
 }
 
+void explain_nodes(const std::vector<NodePlacement>& placements, v1::ExplainResponse& out) {
+  std::map<std::string, std::uint32_t> by_device;
+  std::uint64_t macs = 0;
+  for (const NodePlacement& from : placements) {
+    auto& node = *out.add_nodes();
+    node.set_name(from.name);
+    node.set_op(from.op);
+    node.set_device(from.device);
+    node.set_precision(from.precision);
+    node.set_reason(from.runs == 0 ? from.reason : std::format("{}; {} multiply-accumulates a run", from.reason, from.macs / from.runs));
+    node.set_weight_bytes(from.weight_bytes);
+    node.set_runs(from.runs);
+    node.set_total_us(us(from.total));
+    ++by_device[from.device];
+    macs += from.macs;
+  }
+  std::string counts;
+  for (const auto& [device, count] : by_device) {
+    counts += std::format("{}{} on {}", counts.empty() ? "" : ", ", count, device);
+  }
+  out.set_summary(std::format("{} MatMul, Gemm and Conv: {}; {} multiply-accumulates were done on devices; all other nodes run on the host",
+                              placements.size(), counts, macs));
+}
+
 }  // namespace
 
 void ControlService::set_tenant(v1::TenantId* out, TenantId tenant) const {
@@ -298,7 +322,7 @@ ControlService::Reactor* ControlService::ResetDevice(Context* context, const v1:
   });
 }
 
-// Models run whole on one device so far, so there is one node: the graph.
+// A model that runs whole on one device has one node: the graph.
 ControlService::Reactor* ControlService::Explain(Context* context, const v1::ExplainRequest* request, v1::ExplainResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     auto wanted = decode_version(request->version());
@@ -316,6 +340,10 @@ ControlService::Reactor* ControlService::Explain(Context* context, const v1::Exp
     }
     out->set_model(request->model());
     out->set_version(number);
+    if (const auto placements = (*servable)->placements(); !placements.empty()) {
+      explain_nodes(placements, *out);
+      return {};
+    }
     auto property = [&](const char* name) { return metadata->properties.contains(name) ? metadata->properties.at(name) : ""; };
     const std::string program = std::format("{}:{}", request->model(), number);
     for (const DeviceHandle& handle : backend_.devices) {

@@ -35,6 +35,19 @@ struct QueueSettings {
   Duration default_timeout{0};  // 0: none
 };
 
+// Where one node of a model runs, for who asks to have it explained.
+struct NodePlacement {
+  std::string name;  // as the graph calls it
+  std::string op;
+  std::string device;
+  std::string precision;
+  std::string reason;  // why there
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t runs = 0;
+  std::uint64_t macs = 0;  // multiply-accumulates in all runs
+  Duration total{0};       // of all runs, waiting for the device included
+};
+
 // What a running batch may use. Made by core for each run; lives on the stack of the run.
 class ExecutionContext {
  public:
@@ -61,6 +74,9 @@ class Servable {
   // in order: outputs, path and compute timings filled in. An Error fails all requests of the batch. Inputs were
   // checked against the signature before.
   virtual Result<std::vector<Response>> run(ExecutionContext& context, std::span<const Request* const> batch) = 0;
+
+  // Node by node where that differs; empty: the whole graph runs as one program. Any thread.
+  virtual std::vector<NodePlacement> placements() const { return {}; }
 };
 
 }  // namespace npud

@@ -232,24 +232,87 @@ Result<QueueSettings> queue_settings(inference::ModelConfig& config, const Queue
   return queue;
 }
 
-Result<> apply_parameters(const inference::ModelConfig& config, const std::string& device, ModelPlan& plan) {
+// Who runs the heavy nodes; npud.place is stronger than npud.device.
+Result<> apply_device(const std::map<std::string, std::string>& parameters, const std::string& device,
+                      const NpuChoice* npu, OffloadSettings& offload) {
+  for (const char* key : {"npud.device", "npud.place"}) {
+    const auto found = parameters.find(key);
+    if (found == parameters.end()) continue;
+    const std::string& value = found->second;
+    if (value == device) {
+      offload.wanted = offload.automatic = false;
+    } else if (value == "auto") {
+      offload.automatic = true;
+      offload.wanted = npu != nullptr && npu->healthy;
+    } else if (npu != nullptr && (value == npu->name || value == npu->kind)) {
+      offload.wanted = true;
+      offload.automatic = false;
+    } else {
+      return refuse(
+          std::format("parameter {} is \"{}\": there is no such device for this model here; there is \"{}\"{}", key,
+                      value, device, npu == nullptr ? "" : std::format(" and \"{}\"", npu->name)));
+    }
+  }
+  return {};
+}
+
+// The keys that say how nodes run on an NPU.
+Result<> apply_offload(const std::string& key, const std::string& value, const std::string& device,
+                       OffloadSettings& offload) {
+  if (!offload.wanted && !offload.automatic) {
+    return refuse(std::format(
+        "parameter {} is for models on an NPU, and this one runs on \"{}\"; set npud.device, or leave it out", key,
+        device));
+  }
+  if (key == "npud.verify") {
+    if (value == "off") {
+      offload.verify = OffloadVerify::off;
+    } else if (value == "sampled") {
+      offload.verify = OffloadVerify::sampled;
+    } else if (value == "always") {
+      offload.verify = OffloadVerify::always;
+    } else {
+      return refuse(std::format("parameter npud.verify is \"{}\"; write \"off\", \"sampled\" or \"always\"", value));
+    }
+    return {};
+  }
+  auto patterns = split_patterns(value);
+  if (patterns.empty())
+    return refuse(std::format("parameter {} has no pattern; write names of nodes, or leave it out", key));
+  (key == "npud.host_nodes"   ? offload.host_nodes
+   : key == "npud.int8_nodes" ? offload.int8_nodes
+                              : offload.fp16_nodes) = std::move(patterns);
+  return {};
+}
+
+Result<> apply_precision(const std::string& value, const std::string& device, OffloadSettings& offload) {
+  const bool npu = offload.wanted || offload.automatic;
+  if (npu && value == "fp16") {
+    offload.precision = OffloadPrecision::fp16;
+  } else if (npu && value == "int8") {
+    offload.precision = OffloadPrecision::int8;
+  } else if (npu) {
+    return refuse(std::format("parameter npud.precision is \"{}\"; an NPU computes in \"fp16\" or \"int8\"", value));
+  } else if (value != "model") {
+    return refuse(std::format(
+        "parameter npud.precision is \"{}\": device \"{}\" computes as the file says; write \"model\" or leave it out",
+        value, device));
+  }
+  return {};
+}
+
+Result<> apply_parameters(const inference::ModelConfig& config, const std::string& device, const NpuChoice* npu,
+                          ModelPlan& plan) {
   std::map<std::string, std::string> parameters;  // in an order, so that the same file gives the same error
   for (const auto& [key, value] : config.parameters()) parameters[key] = value.string_value();
+  if (auto ok = apply_device(parameters, device, npu, plan.offload); !ok) return ok;
   for (const auto& [key, value] : parameters) {
-    if (!key.starts_with("npud.")) continue;
-    if (key == "npud.device" || key == "npud.place") {
-      if (value != device) {
-        return refuse(
-            std::format("parameter {} is \"{}\": there is no such device for this model here; there is \"{}\"", key,
-                        value, device));
-      }
-    } else if (key == "npud.precision") {
-      if (value != "model") {
-        return refuse(
-            std::format("parameter npud.precision is \"{}\": device \"{}\" computes as the file says; write \"model\" "
-                        "or leave it out",
-                        value, device));
-      }
+    if (!key.starts_with("npud.") || key == "npud.device" || key == "npud.place") continue;
+    if (key == "npud.precision") {
+      if (auto ok = apply_precision(value, device, plan.offload); !ok) return ok;
+    } else if (key == "npud.host_nodes" || key == "npud.int8_nodes" || key == "npud.fp16_nodes" ||
+               key == "npud.verify") {
+      if (auto ok = apply_offload(key, value, device, plan.offload); !ok) return ok;
     } else if (key == "npud.pinned") {
       if (value != "true" && value != "false")
         return refuse(std::format("parameter npud.pinned is \"{}\"; write \"true\" or \"false\"", value));
@@ -266,8 +329,11 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
             std::format("parameter npud.class is \"{}\"; write \"realtime\", \"interactive\" or \"batch\"", value));
       }
     } else {
-      return refuse(std::format(
-          "parameter {} is unknown; there are npud.device, npud.place, npud.precision, npud.pinned, npud.class", key));
+      return refuse(
+          std::format("parameter {} is unknown; there are npud.device, npud.place, npud.precision, npud.host_nodes, "
+                      "npud.int8_nodes, "
+                      "npud.fp16_nodes, npud.verify, npud.pinned, npud.class",
+                      key));
     }
   }
   return {};
@@ -276,7 +342,7 @@ Result<> apply_parameters(const inference::ModelConfig& config, const std::strin
 }  // namespace
 
 Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults,
-                             const std::string& device) {
+                             const std::string& device, const NpuChoice* npu) {
   ModelPlan plan;
   if (auto ok = check_kind(config); !ok) return std::unexpected(ok.error());
   if (config.default_model_filename().empty()) config.set_default_model_filename("model.onnx");
@@ -290,7 +356,7 @@ Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& inf
   auto queue = queue_settings(config, defaults);
   if (!queue) return std::unexpected(queue.error());
   plan.queue = std::move(*queue);
-  if (auto ok = apply_parameters(config, device, plan); !ok) return std::unexpected(ok.error());
+  if (auto ok = apply_parameters(config, device, npu, plan); !ok) return std::unexpected(ok.error());
   if (!config.has_version_policy()) config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
   plan.session.optimization_level = config.optimization().graph().level();
   return plan;

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/servable.h"
+#include "engine/offload_settings.h"
 #include "engine/onnx_file.h"
 #include "engine/session.h"
 #include "inference/model_config.pb.h"
@@ -17,18 +18,21 @@ struct ModelPlan {
   Signature signature;
   QueueSettings queue;
   SessionSettings session;
+  OffloadSettings offload;
   bool pinned = false;
   PriorityClass best_class = PriorityClass::realtime;  // jobs of the model run in no better class
 };
 
 // `config` is completed in place. Parameters that mean something, all optional:
-//   npud.device     name of the device that runs it; must exist
-//   npud.place      the same for its heavy nodes
-//   npud.precision  "model": as the file has it
+//   npud.device      "host" (the default), the name or kind of an NPU ("rknpu0", "rknpu"), or "auto": the NPU where
+//   there is a healthy one npud.place       the same, for its heavy nodes only: stronger than npud.device
+//   npud.precision   "model": as the file has it; on an NPU "fp16" (the default) or "int8"
+//   npud.host_nodes, npud.int8_nodes, npud.fp16_nodes   glob patterns over node names, the first list that matches
+//   decides; NPU only npud.verify      "off", "sampled", "always": how many results of the NPU are checked; NPU only
 //   npud.pinned     "true": never leaves its device
 //   npud.class      "realtime", "interactive", "batch": the best class its jobs run in
 // Other keys that begin with "npud." are errors; those of other systems are kept and ignored.
 Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& info, const QueueSettings& defaults,
-                             const std::string& device);
+                             const std::string& device, const NpuChoice* npu = nullptr);
 
 }  // namespace npud

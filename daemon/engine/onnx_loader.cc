@@ -8,6 +8,7 @@
 #include "engine/host_program.h"
 #include "engine/model_config.h"
 #include "engine/model_source.h"
+#include "engine/offload.h"
 #include "engine/onnx_servable.h"
 #include "engine/warmup.h"
 
@@ -28,22 +29,22 @@ Result<std::filesystem::path> model_file(const LoadRequest& request) {
 }  // namespace
 
 OnnxLoader::OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
-                       Clock& clock)
-    : options_(std::move(options)), runtime_(runtime), host_(host), arbiter_(host_arbiter), clock_(clock) {}
+                       Clock& clock, NpuTarget* npu)
+    : options_(std::move(options)), runtime_(runtime), host_(host), arbiter_(host_arbiter), clock_(clock), npu_(npu) {}
 
 OnnxLoader::~OnnxLoader() {
   if (claim_ >= 0) ::close(claim_);
 }
 
 Result<std::unique_ptr<OnnxLoader>> OnnxLoader::create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host,
-                                                       Arbiter& host_arbiter, Clock& clock) {
+                                                       Arbiter& host_arbiter, Clock& clock, NpuTarget* npu) {
   int claim = -1;
   if (!options.snapshot_directory.empty()) {
     auto claimed = claim_snapshot_directory(options.snapshot_directory);
     if (!claimed) return std::unexpected(claimed.error());
     claim = *claimed;
   }
-  std::unique_ptr<OnnxLoader> loader(new OnnxLoader(std::move(options), runtime, host, host_arbiter, clock));
+  std::unique_ptr<OnnxLoader> loader(new OnnxLoader(std::move(options), runtime, host, host_arbiter, clock, npu));
   loader->claim_ = claim;
   return loader;
 }
@@ -61,14 +62,21 @@ Result<LoadedModel> OnnxLoader::load(const LoadRequest& request) {
   if (!source) return named(source.error());
   inference::ModelConfig config = request.config;
   config.set_name(request.model);
-  auto plan = plan_model(config, (*source)->info(), options_.queue_defaults, host_.name());
+  const std::optional<NpuChoice> npu = npu_ == nullptr ? std::nullopt : std::optional(npu_->choice());
+  auto plan = plan_model(config, (*source)->info(), options_.queue_defaults, host_.name(), npu ? &*npu : nullptr);
   if (!plan) return named(plan.error());
   plan->session.memory_limit_bytes = host_.aperture_bytes();
 
+  std::unique_ptr<Offload> offload;
+  if (plan->offload.wanted) {
+    auto made = Offload::create(name, **source, *plan, options_.snapshot_directory, runtime_, host_, *npu_);
+    if (!made) return named(made.error());
+    offload = std::move(*made);
+  }
   auto program = std::make_shared<HostProgram>(name, *source, plan->session, plan->pinned,
                                                (*source)->info().weight_bytes, runtime_, host_, clock_);
-  auto servable =
-      std::make_shared<OnnxServable>(request.model, request.version, std::move(*plan), std::move(program), arbiter_);
+  auto servable = std::make_shared<OnnxServable>(request.model, request.version, std::move(*plan), std::move(program),
+                                                 arbiter_, std::move(offload));
   if (auto ok = servable->bring_in(options_.load_tenant); !ok) return named(ok.error());
   if (auto ok = run_warmups(*servable, config, request.model_directory, options_.load_tenant, clock_); !ok)
     return named(ok.error());

@@ -12,6 +12,7 @@
 #include "core/tenants.h"
 #include "devices/host/host_device.h"
 #include "engine/loader.h"
+#include "engine/npu_target.h"
 #include "engine/runtime.h"
 
 namespace npud {
@@ -29,20 +30,23 @@ struct OnnxLoaderOptions {
 // Thread-safe. Everything handed in must outlive it and the models it loaded.
 class OnnxLoader final : public Loader {
  public:
-  // Fails if the snapshot directory can't be made or used.
+  // Fails if the snapshot directory can't be made or used. `npu` is where heavy nodes go whose models ask for it; null:
+  // there is none.
   static Result<std::unique_ptr<OnnxLoader>> create(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host,
-                                                    Arbiter& host_arbiter, Clock& clock);
+                                                    Arbiter& host_arbiter, Clock& clock, NpuTarget* npu = nullptr);
   ~OnnxLoader() override;
   Result<LoadedModel> load(const LoadRequest& request) override;
 
  private:
-  OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock);
+  OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter, Clock& clock,
+             NpuTarget* npu);
 
   const OnnxLoaderOptions options_;
   Runtime& runtime_;
   HostDevice& host_;
   Arbiter& arbiter_;
   Clock& clock_;
+  NpuTarget* const npu_;
   int claim_ = -1;  // the snapshot directory's lock
 };
 

@@ -45,16 +45,22 @@ bool aligned(const Buffer& buffer, std::size_t element) {
 }  // namespace
 
 OnnxServable::OnnxServable(std::string model, std::int64_t version, ModelPlan plan,
-                           std::shared_ptr<HostProgram> program, Arbiter& arbiter)
+                           std::shared_ptr<HostProgram> program, Arbiter& arbiter, std::unique_ptr<Offload> offload)
     : model_(std::move(model)),
       version_(version),
       plan_(std::move(plan)),
       program_(std::move(program)),
-      arbiter_(arbiter) {}
+      arbiter_(arbiter),
+      offload_(std::move(offload)) {}
 
 OnnxServable::~OnnxServable() { arbiter_.forget(*program_); }
 
+std::vector<NodePlacement> OnnxServable::placements() const {
+  return offload_ ? offload_->placements() : std::vector<NodePlacement>{};
+}
+
 Result<> OnnxServable::bring_in(TenantId tenant) {
+  if (offload_) return offload_->bring_in(tenant);
   Job job{
       .tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
   auto report = arbiter_.submit_and_wait(std::move(job));
@@ -183,6 +189,32 @@ Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, con
   return outputs;
 }
 
+Result<std::vector<Tensor>> OnnxServable::run_on_host(ExecutionContext& context, std::span<const Tensor> inputs,
+                                                      std::span<const OutputRequest> wanted, Duration& compute) {
+  Clock& clock = context.clock();
+  std::vector<Tensor> computed;
+  Job job{.tenant = context.tenant(),
+          .priority_class = std::max(context.priority_class(), plan_.best_class),
+          .program = program_,
+          .deadline = context.deadline(),
+          .cancelled = context.cancelled(),
+          .run = [&]() -> Result<> {
+            const TimePoint start = clock.now();
+            auto result = program_->run(inputs, wanted, context.cancelled());
+            compute += clock.now() - start;
+            if (!result) {
+              Error error = result.error();
+              error.message = std::format("model '{}': {}", model_, error.message);
+              return std::unexpected(std::move(error));
+            }
+            computed = std::move(*result);
+            return {};
+          }};
+  auto report = arbiter_.submit_and_wait(std::move(job));
+  if (!report) return std::unexpected(report.error());
+  return computed;
+}
+
 Result<std::vector<Response>> OnnxServable::run(ExecutionContext& context, std::span<const Request* const> batch) {
   Clock& clock = context.clock();
   const TimePoint begin = clock.now();
@@ -203,25 +235,32 @@ Result<std::vector<Response>> OnnxServable::run(ExecutionContext& context, std::
   const Duration compute_input = clock.now() - begin;
 
   Duration compute{0};
-  Job job{.tenant = context.tenant(),
-          .priority_class = std::max(context.priority_class(), plan_.best_class),
-          .program = program_,
-          .deadline = context.deadline(),
-          .cancelled = context.cancelled(),
-          .run = [&]() -> Result<> {
-            const TimePoint start = clock.now();
-            auto result = program_->run(inputs, wanted, context.cancelled());
-            compute = clock.now() - start;
-            if (!result) {
-              Error error = result.error();
-              error.message = std::format("model '{}': {}", model_, error.message);
-              return std::unexpected(std::move(error));
-            }
-            computed = std::move(*result);
-            return {};
-          }};
-  auto report = arbiter_.submit_and_wait(std::move(job));
-  if (!report) return std::unexpected(report.error());
+  PathTaken path;
+  bool answered = false;
+  if (offload_) {
+    const TimePoint start = clock.now();
+    auto attempt = offload_->run(context, inputs, wanted);
+    compute = clock.now() - start;
+    if (!attempt) {
+      Error error = attempt.error();
+      if (!error.message.contains("'" + model_)) error.message = std::format("model '{}': {}", model_, error.message);
+      return std::unexpected(std::move(error));
+    }
+    if (attempt->outputs) {
+      computed = std::move(*attempt->outputs);
+      path.device = offload_->path();
+      answered = true;
+    } else {
+      path.reason = std::move(attempt->reason);
+      path.rearm_after = attempt->rearm_after;
+    }
+  }
+  if (!answered) {
+    auto result = run_on_host(context, inputs, wanted, compute);
+    if (!result) return std::unexpected(result.error());
+    computed = std::move(*result);
+    path.device = arbiter_.device();
+  }
 
   const TimePoint after = clock.now();
   std::vector<Response> responses;
@@ -232,7 +271,7 @@ Result<std::vector<Response>> OnnxServable::run(ExecutionContext& context, std::
     response.model = model_;
     response.version = version_;
     response.outputs = std::move(*outputs);
-    response.path.device = arbiter_.device();
+    response.path = path;
     response.timings.batch_size = static_cast<std::uint32_t>(rows);
     response.timings.compute_input = compute_input;
     response.timings.compute = compute;

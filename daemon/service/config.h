@@ -76,6 +76,15 @@ struct HostDeviceConfig {
   std::uint32_t cores = 1;  // jobs at once
 };
 
+struct RknpuDeviceConfig {
+  std::string enable = "auto";  // "auto": where there is one; "on": it must be there; "off"
+  std::string node;             // "/dev/dri/renderD128"; empty: the first whose driver is rknpu
+  std::string verify = "sampled";  // how many results are checked: "off", "sampled", "always"
+  std::chrono::milliseconds timeout{2000};  // of one job's execution
+  std::uint64_t aperture_bytes = 0;  // of resident weights and activations; 0: what the device has, half the machine's memory at most
+  bool host_fallback = true;    // requests that it can't answer run on the host
+};
+
 struct SharedMemoryConfig {
   bool enabled = true;
   std::uint32_t max_regions_per_tenant = 64;
@@ -114,6 +123,7 @@ struct Config {
   EngineConfig engine;
   QueueConfig queue;
   HostDeviceConfig host;
+  RknpuDeviceConfig rknpu;
   SharedMemoryConfig shared_memory;
   AdminConfig admin;
   TenantDefaults tenant_defaults;

@@ -96,6 +96,14 @@ void visit_config(Visitor& v, Config& c) {
     v.value("aperture_bytes", Bytes{c.host.aperture_bytes, 1u << 20, largest_bytes});
     v.value("cores", Count{c.host.cores, 1, 1024});
   }
+  if (v.section("devices.rknpu")) {
+    v.value("enable", Choice{c.rknpu.enable, {"auto", "on", "off"}});
+    v.value("node", c.rknpu.node);
+    v.value("verify", Choice{c.rknpu.verify, {"off", "sampled", "always"}});
+    v.value("timeout_ms", Millis{c.rknpu.timeout, 10, 60000});
+    v.value("aperture_bytes", Bytes{c.rknpu.aperture_bytes, 0, largest_bytes});
+    v.value("host_fallback", c.rknpu.host_fallback);
+  }
   if (v.section("shared_memory")) {
     v.value("enabled", c.shared_memory.enabled);
     v.value("max_regions_per_tenant", Count{c.shared_memory.max_regions_per_tenant, 1, 1u << 16});

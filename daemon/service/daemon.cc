@@ -63,6 +63,8 @@ Daemon::~Daemon() {
   // What is resident leaves before the session runtime does; programs hang on the servables in the server.
   repository_.reset();
   server_.reset();
+  loader_.reset();
+  npu_.reset();
   host_arbiter_.reset();
 }
 
@@ -81,13 +83,17 @@ Result<> Daemon::open() {
   if (auto opened = open_engine(); !opened) {
     return opened;
   }
+  std::vector<api::DeviceHandle> devices{{host_.get(), host_arbiter_.get(), {}}};
+  if (npu_) {
+    devices.push_back({npu_->device.get(), npu_->arbiter.get(), [this] { return npu_->device->canary(); }});
+  }
   backend_ = std::make_unique<api::Backend>(
       api::Backend{.clock = clock_,
                    .server = *server_,
                    .repository = *repository_,
                    .tenants = tenants_,
                    .events = events_,
-                   .devices = {{host_.get(), host_arbiter_.get(), {}}},
+                   .devices = std::move(devices),
                    .regions = config_.shared_memory.enabled ? &shared_memory_ : nullptr,
                    .blocking = blocking_,
                    .facts = [this] { return facts(); },
@@ -113,6 +119,11 @@ Result<> Daemon::open_engine() {
                                                                         .aperture_bytes = config_.host.aperture_bytes,
                                                                         .fairness = {}},
                                                   clock_, tenants_, events_);
+  auto npu = open_npu(config_.rknpu, clock_, tenants_, events_, npu_notes_);
+  if (!npu) {
+    return std::unexpected(npu.error());
+  }
+  npu_ = std::move(*npu);
   auto own_tenant = tenants_.for_uid(::getuid());
   if (!own_tenant) {
     return std::unexpected(own_tenant.error());
@@ -126,7 +137,7 @@ Result<> Daemon::open_engine() {
   if (const char* cache = std::getenv("CACHE_DIRECTORY"); cache != nullptr && loader_options.snapshot_directory.empty()) {
     loader_options.snapshot_directory = std::filesystem::path(cache) / "snapshots";
   }
-  auto loader = OnnxLoader::create(loader_options, *runtime_, *host_, *host_arbiter_, clock_);
+  auto loader = OnnxLoader::create(loader_options, *runtime_, *host_, *host_arbiter_, clock_, npu_ ? npu_->target.get() : nullptr);
   if (!loader) {
     return std::unexpected(loader.error());
   }
@@ -200,7 +211,7 @@ api::DaemonFacts Daemon::facts() const {
   api::DaemonFacts facts{.connections = connections_->counts().open,
                          .resident_bytes = own_resident_bytes(),
                          .configuration_path = files.empty() ? "(built-in defaults)" : joined(files),
-                         .notes = {}};
+                         .notes = npu_notes_};
   if (::geteuid() == 0) {
     facts.notes.push_back("npud runs as root; the packaged unit runs it as the user npud without any capability");
   }

@@ -7,6 +7,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "api/backend.h"
 #include "core/server.h"
@@ -19,6 +20,7 @@
 #include "service/event_log.h"
 #include "service/grpc_servers.h"
 #include "service/metrics.h"
+#include "service/npu.h"
 #include "service/shared_memory.h"
 #include "service/watchdog.h"
 
@@ -57,6 +59,8 @@ class Daemon {
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<HostDevice> host_;
   std::unique_ptr<DeviceArbiter> host_arbiter_;
+  std::unique_ptr<Npu> npu_;  // null: none is used
+  std::vector<std::string> npu_notes_;
   std::unique_ptr<OnnxLoader> loader_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Repository> repository_;

@@ -42,7 +42,9 @@ bool canary_is_right(const NodeSpec& spec, std::span<const float> in, std::span<
 }  // namespace
 
 RknpuDevice::RknpuDevice(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock)
-    : port_(std::move(port)), settings_(std::move(settings)), clock_(clock), used_bytes_(port_->info().spaces, 0) {}
+    : port_(std::move(port)), settings_(std::move(settings)), clock_(clock), used_bytes_(port_->info().spaces, 0) {
+  gang_ = std::max(1u, port_->info().cores);
+}
 
 RknpuDevice::~RknpuDevice() = default;
 
@@ -112,21 +114,32 @@ Result<RknpuDevice::CanaryTimes> RknpuDevice::canary_on(NodePrecision precision,
   return times;
 }
 
-Result<> RknpuDevice::canary() {
-  const uint32_t cores = port_->info().cores;
-  Result<> verdict;
+Result<> RknpuDevice::canary_with(uint32_t cores) {
   for (NodePrecision precision : {NodePrecision::fp16, NodePrecision::int8}) {
     const uint32_t tasks = precision == NodePrecision::int8 && !chain_int8_ ? cores : 2 * cores;
-    if (auto ran = canary_on(precision, 16 * tasks, tasks, cores); !ran && verdict) verdict = std::unexpected(ran.error());
+    if (auto ran = canary_on(precision, 16 * tasks, tasks, cores); !ran) return std::unexpected(ran.error());
+  }
+  return {};
+}
+
+Result<> RknpuDevice::canary() {
+  const uint32_t cores = std::max(1u, port_->info().cores);
+  Result<> verdict = canary_with(cores);
+  std::string degraded;
+  // A refusal is no wrong result: the cores that are left may be good.
+  if (!verdict && cores > 1 && verdict.error().code == ErrorCode::internal) {
+    degraded = std::format("jobs run on single cores: a job of {} failed with: {}", cores, verdict.error().message);
+    verdict = canary_with(1);
   }
   if (!verdict) {
     suspect(verdict.error().message);
     return fail(ErrorCode::unavailable, "the NPU failed its canary: " + verdict.error().message);
   }
+  gang_ = degraded.empty() ? cores : 1;
   suspected_ = false;
   const std::lock_guard lock(mutex_);
-  health_ = DeviceHealth::ok;
-  health_reason_.clear();
+  health_ = degraded.empty() ? DeviceHealth::ok : DeviceHealth::degraded;
+  health_reason_ = degraded;
   return {};
 }
 
@@ -159,11 +172,13 @@ void RknpuDevice::condemn(const std::string& why) {
   health_reason_ = why + "; models run on the host until a canary comes out right";
 }
 
-Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes) {
+Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes, std::optional<Verify> verify) {
   if (suspected_) {
     if (auto alive = canary(); !alive) return std::unexpected(alive.error());
   }
-  return upload_to_best_space(nodes);
+  auto residence = upload_to_best_space(nodes);
+  if (residence && verify) (*residence)->verify_ = *verify;
+  return residence;
 }
 
 Result<std::unique_ptr<Residence>> RknpuDevice::upload_to_best_space(std::span<const PackedNode> nodes) {

@@ -32,7 +32,7 @@ struct DeviceSettings {
   std::chrono::milliseconds timeout{2000};  // of one job's execution
   Verify verify = Verify::sampled;
   uint64_t split_macs = 0;      // least multiply-accumulates for which a job is spread over the cores; 0: calibrated at start
-  uint32_t max_prepared = 32;   // input sizes of a model whose command words are kept
+  uint32_t max_sizes = 8;       // input sizes of a model whose command words are kept
 };
 
 // Counters since the device was opened.
@@ -56,10 +56,11 @@ class RknpuDevice final : public Device {
   const DeviceCounters& counters() const { return counters_; }
 
   // Uploads a model's nodes into the address space with most room. resource_exhausted with bytes needed and free when none has enough.
-  // When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`.
-  Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes);
+  // When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`. `verify`: none as the device is set.
+  Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes, std::optional<Verify> verify = {});
 
-  // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed.
+  // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed. Where the driver
+  // refuses jobs of all cores, since one is dead, and the others compute right, jobs run on single cores from then on.
   Result<> canary();
   bool suspected() const { return suspected_; }
 
@@ -71,6 +72,7 @@ class RknpuDevice final : public Device {
   struct CanaryTimes {
     Duration run{0};
   };
+  Result<> canary_with(uint32_t cores);
   Result<CanaryTimes> canary_on(NodePrecision precision, uint32_t rows, uint32_t tasks, uint32_t cores);
   void suspect(const std::string& why);
   void condemn(const std::string& why);
@@ -81,6 +83,7 @@ class RknpuDevice final : public Device {
   DeviceCounters counters_;
   bool chain_int8_ = false;  // several integer tasks in one job came out right
   uint64_t split_macs_ = 0;
+  std::atomic<uint32_t> gang_{1};  // cores that one job may have
   std::atomic<bool> suspected_{false};
   mutable std::mutex mutex_;  // health, spaces
   DeviceHealth health_ = DeviceHealth::ok;
@@ -89,8 +92,9 @@ class RknpuDevice final : public Device {
   std::vector<uint64_t> used_bytes_;  // by space, of residences' weights
 };
 
-// A model's weights on the device with what its runs need: buffers for features and results, command words for each size of input seen.
-// Runs of one residence exclude each other. Destroying it gives every byte back.
+// A model's weights on the device with what its runs need: in each lane, buffers for features and results, and command words for each
+// size of input seen. Runs are thread-safe; as many as the NPU has cores go side by side, each in a lane of its own, which is made when
+// it is first needed. Destroying it gives every byte back.
 class Residence {
  public:
   ~Residence();
@@ -103,33 +107,40 @@ class Residence {
   // Convolution: one image [C][H][W] to [N][OH][OW].
   Result<> run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
 
-  uint64_t bytes() const;  // of NPU address space held now
+  uint64_t bytes() const { return bytes_; }  // of NPU address space held now
 
  private:
   friend class RknpuDevice;
   struct Prepared;
+  struct Lane;
   struct Placed {
     uint64_t weight_offset = 0;
     std::optional<uint64_t> bias_offset;
-    uint64_t runs = 0;
   };
   Residence(RknpuDevice& device, uint32_t space);
   Result<> place(std::span<const PackedNode> nodes);
-  Result<Prepared*> prepare(std::size_t node, uint32_t height, uint32_t width);
-  Result<> ensure(Memory& memory, uint64_t bytes);
+  Lane& take_lane(std::unique_lock<std::mutex>& lock);
+  Result<Memory> allocate(uint64_t bytes, Caching caching);
+  void release(Memory& memory) noexcept;
+  void drop(Prepared& prepared) noexcept;
+  Result<Prepared*> prepare(Lane& lane, std::size_t node, const Conv2d& op);
+  Result<> ensure(Lane& lane, Memory& memory, uint64_t bytes);
   Result<> run(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
-  Result<> attempt(std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
+  Result<> run_strips(Lane& lane, std::size_t node, const Conv2d& op, std::span<const float> in, std::span<float> out);
+  Result<> run_prepared(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
+  Result<> attempt(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
   Result<> submit(const Prepared& prepared);
 
   RknpuDevice& device_;
   uint32_t space_;
-  std::mutex mutex_;
+  Verify verify_;
   std::vector<PackedNode> nodes_;   // without their weights, which are on the device
   std::vector<Placed> placed_;
-  Memory weights_, features_, output_;
-  std::list<Prepared> prepared_;    // newest first
-  std::vector<float> scales_;       // of the run under way: one a row, or one
-  std::vector<int8_t> quantised_;
+  std::unique_ptr<std::atomic<uint64_t>[]> runs_;  // of each node
+  Memory weights_;
+  std::mutex lanes_mutex_;
+  std::list<Lane> lanes_;
+  std::atomic<uint64_t> bytes_{0};
   std::optional<std::pair<uint32_t, uint32_t>> forced_;  // tasks and cores, in canaries
 };
 

@@ -62,6 +62,9 @@ Result<PackedNode> pack_node(const NodeSpec& spec) {
   if (!spec.bias.empty() && spec.bias.size() != spec.op.kernels) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' has {} biases for {} kernels", spec.name, spec.bias.size(), spec.op.kernels));
   }
+  if (!std::ranges::all_of(spec.bias, [](float b) { return std::isfinite(b); })) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' has a bias that is not finite", spec.name));
+  }
   if (spec.precision == NodePrecision::int8 && spec.op.depthwise) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' is depthwise: the NPU gives no int32 for it, so it has no int8 form", spec.name));
   }

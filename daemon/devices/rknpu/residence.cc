@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 #include <format>
+#include <map>
+#include <tuple>
 
 #include "devices/rknpu/device.h"
 #include "devices/rknpu/emit/chain.h"
@@ -15,8 +17,27 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kSampling = 16;
+constexpr std::size_t kMostStrips = 1024;
 
 uint64_t page_up(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Where an fp16 result is infinite, not a number, or the largest there is, fp32 would have had another.
+bool reaches_fp16_limit(const ConvPlan& plan, std::span<const std::byte> cube) {
+  const uint32_t c2 = atom_channels(Precision::kFp16);
+  const std::size_t pixels = std::size_t{plan.out_height} * plan.out_width;
+  bool reached = false;
+  for (uint32_t base = 0; base < plan.op.kernels; base += c2) {
+    const uint32_t count = std::min(c2, plan.op.kernels - base);
+    for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
+      for (uint32_t c = 0; c < count; ++c) {
+        uint16_t bits;
+        std::memcpy(&bits, cube.data() + (base * pixels + pixel * c2 + c) * 2, 2);
+        reached |= (bits & 0x7fff) >= 0x7bff;
+      }
+    }
+  }
+  return reached;
+}
 
 uint64_t ns_since(TimePoint start, Clock& clock) { return static_cast<uint64_t>((clock.now() - start).count()) * 1000; }
 
@@ -25,29 +46,67 @@ uint64_t ns_since(TimePoint start, Clock& clock) { return static_cast<uint64_t>(
 // Command words and task arrays of one node for one size of input.
 struct Residence::Prepared {
   std::size_t node = 0;
-  uint32_t height = 0, width = 0;
-  ConvPlan plan;
+  ConvPlan plan;  // its operation's size and padding are what it was prepared for
   Memory words, tasks;
   std::vector<std::vector<CoreTasks>> jobs;  // one after the other; each a gang of one or more cores
+  std::size_t gang = 1;                      // the largest of them
 };
 
-Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space) {}
+// One run at a time.
+struct Residence::Lane {
+  std::mutex mutex;                 // all below
+  Memory features, output;
+  std::list<Prepared> prepared;     // newest first
+  std::vector<float> scales;        // of the run under way: one a row, or one
+  std::vector<int8_t> quantised;
+  // Images too wide for the convolution buffer: columns of a strip's result that fit, by node, height and width.
+  std::map<std::tuple<std::size_t, uint32_t, uint32_t>, uint32_t> strips;
+  std::vector<float> strip_in, strip_out;
+};
+
+Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space), verify_(device.settings_.verify) {}
 
 Residence::~Residence() {
-  for (Prepared& p : prepared_) {
-    device_.port_->release(p.words);
-    device_.port_->release(p.tasks);
+  for (Lane& lane : lanes_) {
+    for (Prepared& p : lane.prepared) drop(p);
+    release(lane.features);
+    release(lane.output);
   }
   const uint64_t weight_bytes = weights_.bytes.size();
-  for (Memory* memory : {&weights_, &features_, &output_}) device_.port_->release(*memory);
+  release(weights_);
   const std::lock_guard lock(device_.mutex_);
   device_.used_bytes_[space_] -= weight_bytes;
 }
 
-uint64_t Residence::bytes() const {
-  uint64_t bytes = weights_.bytes.size() + features_.bytes.size() + output_.bytes.size();
-  for (const Prepared& p : prepared_) bytes += p.words.bytes.size() + p.tasks.bytes.size();
-  return bytes;
+Result<Memory> Residence::allocate(uint64_t bytes, Caching caching) {
+  auto memory = device_.port_->allocate(space_, bytes, caching);
+  if (memory) bytes_ += memory->bytes.size();
+  return memory;
+}
+
+void Residence::release(Memory& memory) noexcept {
+  bytes_ -= memory.bytes.size();
+  device_.port_->release(memory);
+}
+
+void Residence::drop(Prepared& prepared) noexcept {
+  release(prepared.words);
+  release(prepared.tasks);
+}
+
+Residence::Lane& Residence::take_lane(std::unique_lock<std::mutex>& lock) {
+  const std::lock_guard all(lanes_mutex_);
+  for (Lane& lane : lanes_) {
+    lock = std::unique_lock(lane.mutex, std::try_to_lock);
+    if (lock) return lane;
+  }
+  if (lanes_.size() < std::max(1u, device_.port_->info().cores)) {
+    Lane& lane = lanes_.emplace_back();
+    lock = std::unique_lock(lane.mutex);
+    return lane;
+  }
+  lock = {};
+  return lanes_.front();  // to be waited for without this mutex
 }
 
 Result<> Residence::place(std::span<const PackedNode> nodes) {
@@ -60,7 +119,7 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
     if (!node.bias.empty() && node.precision == NodePrecision::fp16) placed.bias_offset = take((node.bias.size() + 63) / 64 * 64 * 4);
     placed_.push_back(placed);
   }
-  auto memory = device_.port_->allocate(space_, std::max(bytes, kPage), Caching::write_combined);
+  auto memory = allocate(std::max(bytes, kPage), Caching::write_combined);
   if (!memory) return std::unexpected(memory.error());
   weights_ = *memory;
   {
@@ -74,52 +133,55 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
     described.weights = {};
     nodes_.push_back(std::move(described));
   }
+  runs_.reset(new std::atomic<uint64_t>[nodes_.size()]());
   return device_.port_->to_device(weights_, 0, weights_.bytes.size());
 }
 
-Result<> Residence::ensure(Memory& memory, uint64_t bytes) {
+Result<> Residence::ensure(Lane& lane, Memory& memory, uint64_t bytes) {
   if (memory.bytes.size() >= bytes) return {};
   // Every prepared command refers to the old address.
-  for (Prepared& p : prepared_) {
-    device_.port_->release(p.words);
-    device_.port_->release(p.tasks);
-  }
-  prepared_.clear();
-  device_.port_->release(memory);
-  auto grown = device_.port_->allocate(space_, page_up(bytes), &memory == &output_ ? Caching::cached : Caching::write_combined);
+  for (Prepared& p : lane.prepared) drop(p);
+  lane.prepared.clear();
+  release(memory);
+  auto grown = allocate(page_up(bytes), &memory == &lane.output ? Caching::cached : Caching::write_combined);
   if (!grown) return std::unexpected(grown.error());
   memory = *grown;
   return {};
 }
 
-Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t height, uint32_t width) {
-  for (auto it = prepared_.begin(); it != prepared_.end(); ++it) {
-    if (it->node == index && it->height == height && it->width == width) {
-      prepared_.splice(prepared_.begin(), prepared_, it);
-      return &prepared_.front();
+Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, const Conv2d& op) {
+  auto& known = lane.prepared;
+  for (auto it = known.begin(); it != known.end(); ++it) {
+    const Conv2d& other = it->plan.op;
+    if (it->node == index && other.height == op.height && other.width == op.width && other.pad_left == op.pad_left &&
+        other.pad_right == op.pad_right) {
+      if (it->gang > device_.gang_ && !forced_) {  // made before a core was lost
+        drop(*it);
+        known.erase(it);
+        break;
+      }
+      known.splice(known.begin(), known, it);
+      return &known.front();
     }
   }
   const PackedNode& node = nodes_[index];
-  Conv2d op = node.op;
-  op.height = height;
-  op.width = width;
   auto plan = plan_conv(op);
   if (!plan) return std::unexpected(plan.error());
   uint32_t cores = 1, parts = 1;
   if (forced_) {
     std::tie(parts, cores) = *forced_;
-  } else if (device_.port_->info().cores > 1 && plan->macs() >= device_.split_macs_) {
-    parts = cores = device_.port_->info().cores;
+  } else if (const uint32_t gang = device_.gang_; gang > 1 && plan->macs() >= device_.split_macs_) {
+    parts = cores = gang;
   }
   if (parts > 1) {
     plan = plan_conv(op, parts);
     if (!plan) return std::unexpected(plan.error());
   }
-  if (auto ready = ensure(features_, plan->feature_bytes); !ready) return std::unexpected(ready.error());
-  if (auto ready = ensure(output_, plan->output_bytes); !ready) return std::unexpected(ready.error());
-  ConvAddresses at{.features = features_.address,
+  if (auto ready = ensure(lane, lane.features, plan->feature_bytes); !ready) return std::unexpected(ready.error());
+  if (auto ready = ensure(lane, lane.output, plan->output_bytes); !ready) return std::unexpected(ready.error());
+  ConvAddresses at{.features = lane.features.address,
                    .weights = weights_.address + static_cast<uint32_t>(placed_[index].weight_offset),
-                   .output = output_.address};
+                   .output = lane.output.address};
   if (placed_[index].bias_offset) at.bias = weights_.address + static_cast<uint32_t>(*placed_[index].bias_offset);
 
   // Chains: fp16 tasks as one a core; integer tasks alone unless this device was seen to do them right.
@@ -127,7 +189,7 @@ Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t heig
   cores = std::min(cores, tasks);
   const uint32_t longest = node.precision == NodePrecision::int8 && !device_.chain_int8_ ? 1 : kMaxTasksPerJob;
   std::vector<Chain> chains;
-  Prepared prepared{.node = index, .height = height, .width = width, .plan = std::move(*plan), .words = {}, .tasks = {}, .jobs = {}};
+  Prepared prepared{.node = index, .plan = std::move(*plan), .words = {}, .tasks = {}, .jobs = {}};
   for (uint32_t next = 0; next < tasks;) {
     const uint32_t in_job = std::min(tasks - next, longest * cores);
     const uint32_t gang = std::min(cores, in_job);
@@ -143,17 +205,18 @@ Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t heig
       job.push_back({first, end - first});
       chains.push_back(std::move(chain));
     }
+    prepared.gang = std::max(prepared.gang, job.size());
     prepared.jobs.push_back(std::move(job));
     next += in_job;
   }
   uint64_t words_bytes = 0;
   for (const Chain& chain : chains) words_bytes += chain.size_bytes();
-  auto words = device_.port_->allocate(space_, words_bytes, Caching::write_combined);
+  auto words = allocate(words_bytes, Caching::write_combined);
   if (!words) return std::unexpected(words.error());
   prepared.words = *words;
-  auto array = device_.port_->allocate(space_, uint64_t{tasks} * Port::kTaskEntryBytes, Caching::cached);
+  auto array = allocate(uint64_t{tasks} * Port::kTaskEntryBytes, Caching::cached);
   if (!array) {
-    device_.port_->release(prepared.words);
+    release(prepared.words);
     return std::unexpected(array.error());
   }
   prepared.tasks = *array;
@@ -176,17 +239,15 @@ Result<Residence::Prepared*> Residence::prepare(std::size_t index, uint32_t heig
   if (done) done = device_.port_->to_device(prepared.words, 0, words_bytes);
   if (done) done = device_.port_->to_device(prepared.tasks, 0, entries.size() * Port::kTaskEntryBytes);
   if (!done) {
-    device_.port_->release(prepared.words);
-    device_.port_->release(prepared.tasks);
+    drop(prepared);
     return std::unexpected(done.error());
   }
-  prepared_.push_front(std::move(prepared));
-  while (prepared_.size() > device_.settings_.max_prepared) {
-    device_.port_->release(prepared_.back().words);
-    device_.port_->release(prepared_.back().tasks);
-    prepared_.pop_back();
+  known.push_front(std::move(prepared));
+  while (known.size() > std::size_t{device_.settings_.max_sizes} * nodes_.size()) {
+    drop(known.back());
+    known.pop_back();
   }
-  return &prepared_.front();
+  return &known.front();
 }
 
 Result<> Residence::run_matrix(std::size_t node, uint32_t rows, std::span<const float> in, std::span<float> out) {
@@ -198,31 +259,81 @@ Result<> Residence::run_convolution(std::size_t node, uint32_t height, uint32_t 
 }
 
 Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out) {
-  const std::lock_guard lock(mutex_);
   if (index >= nodes_.size()) return fail(ErrorCode::internal, "a node that isn't on the device was run");
-  const Conv2d& op = nodes_[index].op;
+  const PackedNode& node = nodes_[index];
+  Conv2d op = node.op;
+  op.height = height;
+  op.width = width;
   if (in.size() != std::size_t{op.channels} * height * width) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", nodes_[index].name, in.size(), op.channels, height, width));
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", node.name, in.size(), op.channels, height, width));
   }
-  auto prepared = prepare(index, height, width);
-  if (!prepared) return std::unexpected(prepared.error());
-  const ConvPlan& plan = (*prepared)->plan;
-  const std::size_t pixels = plan.flat ? std::size_t{height} * width : std::size_t{plan.out_height} * plan.out_width;
-  if (out.size() != pixels * op.kernels) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' makes {} values, and got room for {}", nodes_[index].name, pixels * op.kernels, out.size()));
+  if (height + op.pad_top + op.pad_bottom < op.kernel_height || width + op.pad_left + op.pad_right < op.kernel_width) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' got an image smaller than its kernel", node.name));
   }
-  auto done = attempt(index, **prepared, in, out);
+  if (const std::size_t made = std::size_t{op.out_height()} * op.out_width() * op.kernels; out.size() != made) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' makes {} values, and got room for {}", node.name, made, out.size()));
+  }
+  std::unique_lock<std::mutex> lock;
+  Lane& lane = take_lane(lock);
+  if (!lock) lock = std::unique_lock(lane.mutex);
+  if (lane.strips.contains({index, height, width})) return run_strips(lane, index, op, in, out);
+  auto prepared = prepare(lane, index, op);
+  if (prepared) return run_prepared(lane, index, **prepared, in, out);
+  const bool may_be_too_wide = prepared.error().code == ErrorCode::invalid_argument && node.kind == NodeKind::convolution;
+  if (!may_be_too_wide || op.out_width() < 2) return std::unexpected(prepared.error());
+  Conv2d strip = op;
+  strip.pad_left = strip.pad_right = 0;
+  for (uint32_t columns = op.out_width() / 2; columns > 0; columns /= 2) {
+    strip.width = (columns - 1) * op.stride_x + op.kernel_width;
+    if (!plan_conv(strip)) continue;
+    if (lane.strips.size() >= kMostStrips) lane.strips.clear();
+    lane.strips[{index, height, width}] = columns;
+    return run_strips(lane, index, op, in, out);
+  }
+  return std::unexpected(prepared.error());
+}
+
+// Strips of equal width, side by side, with the columns that they share and the padding laid out in them; the last one may do some columns
+// again. int8 values then have one scale a strip.
+Result<> Residence::run_strips(Lane& lane, std::size_t index, const Conv2d& op, std::span<const float> in, std::span<float> out) {
+  const uint32_t columns = lane.strips.at({index, op.height, op.width}), out_width = op.out_width();
+  const std::size_t out_rows = std::size_t{op.kernels} * op.out_height(), in_rows = std::size_t{op.channels} * op.height;
+  Conv2d strip = op;
+  strip.pad_left = strip.pad_right = 0;
+  strip.width = (columns - 1) * op.stride_x + op.kernel_width;
+  lane.strip_in.resize(in_rows * strip.width);
+  lane.strip_out.resize(out_rows * columns);
+  for (uint32_t next = 0; next < out_width; next += columns) {
+    const uint32_t first = std::min(next, out_width - columns);
+    const int64_t left = int64_t{first} * op.stride_x - op.pad_left;
+    for (std::size_t row = 0; row < in_rows; ++row) {
+      for (uint32_t x = 0; x < strip.width; ++x) {
+        const int64_t from = left + x;
+        lane.strip_in[row * strip.width + x] = from < 0 || from >= op.width ? 0.0f : in[row * op.width + static_cast<std::size_t>(from)];
+      }
+    }
+    auto prepared = prepare(lane, index, strip);
+    if (!prepared) return std::unexpected(prepared.error());
+    if (auto ran = run_prepared(lane, index, **prepared, lane.strip_in, lane.strip_out); !ran) return ran;
+    for (std::size_t row = 0; row < out_rows; ++row)
+      std::copy_n(lane.strip_out.begin() + static_cast<std::ptrdiff_t>(row * columns), columns, out.begin() + static_cast<std::ptrdiff_t>(row * out_width + first));
+  }
+  return {};
+}
+
+Result<> Residence::run_prepared(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
+  auto done = attempt(lane, index, prepared, in, out);
   if (!done && done.error().code != ErrorCode::invalid_argument) {
     // The driver has stopped and reset what failed; a fault of the moment doesn't come again.
     ++device_.counters_.retries;
     device_.suspect(done.error().message);
-    done = attempt(index, **prepared, in, out);
+    done = attempt(lane, index, prepared, in, out);
     if (!done) ++device_.counters_.failures;
   }
   return done;
 }
 
-Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
+Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
   const PackedNode& node = nodes_[index];
   const ConvPlan& plan = prepared.plan;
   DeviceCounters& counters = device_.counters_;
@@ -230,30 +341,30 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
   const bool matrix = node.kind == NodeKind::matrix;
   TimePoint mark = device_.clock_.now();
   if (node.precision == NodePrecision::fp16) {
-    const bool fits = matrix ? pack_rows(plan, in, features_.bytes) : pack_features(plan, in, features_.bytes);
+    const bool fits = matrix ? pack_rows(plan, in, lane.features.bytes) : pack_features(plan, in, lane.features.bytes);
     if (!fits) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value beyond fp16's ±65504", node.name));
   } else {
     const std::size_t per_scale = matrix ? node.op.channels : in.size();
-    scales_.resize(in.size() / per_scale);
-    quantised_.resize(in.size());
-    for (std::size_t s = 0; s < scales_.size(); ++s) {
+    lane.scales.resize(in.size() / per_scale);
+    lane.quantised.resize(in.size());
+    for (std::size_t s = 0; s < lane.scales.size(); ++s) {
       const auto part = in.subspan(s * per_scale, per_scale);
       float largest = 0;
       for (float v : part) {
         if (!std::isfinite(v)) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value that is not finite", node.name));
         largest = std::max(largest, std::fabs(v));
       }
-      scales_[s] = largest > 0 ? largest / 127.0f : 1.0f;
-      const float inverse = 1.0f / scales_[s];
+      lane.scales[s] = largest > 0 ? largest / 127.0f : 1.0f;
+      const float inverse = 1.0f / lane.scales[s];
       for (std::size_t i = 0; i < part.size(); ++i) {
-        quantised_[s * per_scale + i] = static_cast<int8_t>(std::clamp(std::nearbyint(part[i] * inverse), -127.0f, 127.0f));
+        lane.quantised[s * per_scale + i] = static_cast<int8_t>(std::clamp(std::nearbyint(part[i] * inverse), -127.0f, 127.0f));
       }
     }
-    const std::span<const int8_t> values(quantised_);
-    matrix ? pack_rows(plan, values, features_.bytes) : pack_features(plan, values, features_.bytes);
+    const std::span<const int8_t> values(lane.quantised);
+    matrix ? pack_rows(plan, values, lane.features.bytes) : pack_features(plan, values, lane.features.bytes);
   }
-  if (auto handed = port.to_device(features_, 0, plan.feature_bytes); !handed) return handed;
-  if (auto handed = port.to_device(output_, 0, plan.output_bytes); !handed) return handed;
+  if (auto handed = port.to_device(lane.features, 0, plan.feature_bytes); !handed) return handed;
+  if (auto handed = port.to_device(lane.output, 0, plan.output_bytes); !handed) return handed;
   counters.host_ns += ns_since(mark, device_.clock_);
 
   mark = device_.clock_.now();
@@ -261,19 +372,21 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
   counters.wait_ns += ns_since(mark, device_.clock_);
 
   mark = device_.clock_.now();
-  if (auto back = port.from_device(output_, 0, plan.output_bytes); !back) return back;
-  const std::span<const std::byte> cube = output_.bytes.first(plan.output_bytes);
-  const Verify verify = device_.settings_.verify;
-  if (verify == Verify::always || (verify == Verify::sampled && (device_.suspected_ || placed_[index].runs % kSampling == 0))) {
+  if (auto back = port.from_device(lane.output, 0, plan.output_bytes); !back) return back;
+  const std::span<const std::byte> cube = lane.output.bytes.first(plan.output_bytes);
+  if (plan.op.out == Precision::kFp16 && reaches_fp16_limit(plan, cube)) {
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' has a result beyond fp16's ±65504", node.name));
+  }
+  if (verify_ == Verify::always || (verify_ == Verify::sampled && (device_.suspected_ || runs_[index] % kSampling == 0))) {
     ++counters.checked;
     const bool right = node.precision == NodePrecision::fp16 ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)
-                                                             : int8_result_is_right(node, plan, quantised_, cube);
+                                                             : int8_result_is_right(node, plan, lane.quantised, cube);
     if (!right) {
       ++counters.wrong_results;
       return fail(ErrorCode::data_loss, std::format("the NPU's result of node '{}' failed its check", node.name));
     }
   }
-  ++placed_[index].runs;
+  ++runs_[index];
   if (node.precision == NodePrecision::fp16) {
     matrix ? unpack_rows(plan, cube, out) : unpack_image(plan, cube, out);
   } else {
@@ -285,7 +398,7 @@ Result<> Residence::attempt(std::size_t index, Prepared& prepared, std::span<con
       const std::size_t kernel = matrix ? i % n : i / pixels;
       int32_t sum;
       std::memcpy(&sum, &out[i], 4);
-      out[i] = static_cast<float>(sum) * node.scales[kernel] * scales_[matrix ? i / n : 0] + (node.bias.empty() ? 0.0f : node.bias[kernel]);
+      out[i] = static_cast<float>(sum) * node.scales[kernel] * lane.scales[matrix ? i / n : 0] + (node.bias.empty() ? 0.0f : node.bias[kernel]);
     }
   }
   if (node.relu) {

@@ -3,6 +3,7 @@
 // It counts what is allocated, so that a test can say that nothing leaked.
 #pragma once
 
+#include <cfenv>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -75,6 +76,9 @@ class BoardPort final : public Port, rk3588::Dma {
 
   Result<> run(const Submission& s) override {
     const std::lock_guard lock(mutex_);
+    const PlainFloats plain;
+    // As the driver does when one core is dead for good.
+    if (refuse_gangs && s.cores.size() > 1) return fail(ErrorCode::internal, "a core is dead");
     for (std::size_t core = 0; core < s.cores.size(); ++core) start(static_cast<uint32_t>(core), s, s.cores[core]);
     board_.run_until_idle();
     Result<> verdict;
@@ -95,7 +99,18 @@ class BoardPort final : public Port, rk3588::Dma {
     }
   }
 
+  bool refuse_gangs = false;
+
+  void clear() { board_.write32(VBOARD_BAR_CONTROL, VBOARD_FAULT_CLEAR, 1); }
+
  private:
+  // The board computes on the caller's thread, where ONNX Runtime may have had denormals read as zero; a board of its own doesn't.
+  struct PlainFloats {
+    PlainFloats() { std::fegetenv(&before), std::fesetenv(FE_DFL_ENV); }
+    ~PlainFloats() { std::fesetenv(&before); }
+    std::fenv_t before;
+  };
+
   void start(uint32_t core, const Submission& s, const CoreTasks& part) {
     TaskEntry first;
     std::memcpy(&first, s.tasks->bytes.data() + part.first * sizeof(TaskEntry), sizeof first);

@@ -244,6 +244,39 @@ TEST_F(DeviceTest, WhatFp16CannotHoldIsRefusedAndNothingIsRetried) {
   EXPECT_FALSE(residence->run_matrix(0, 1, std::vector<float>(32, 1.0f), short_out));
 }
 
+TEST_F(DeviceTest, WhenACoreIsLostTheOthersGoOnAloneUntilItIsBack) {
+  RknpuDevice& device = open({.split_macs = 1});
+  constexpr uint32_t k = 64, n = 96, rows = 48;
+  NodeSpec spec{.name = "product", .op = {.channels = k, .kernels = n}, .weights = std::vector<float>(k * n, 0.5f)};
+  const auto packed = pack_node(spec);
+  ASSERT_TRUE(packed);
+  auto residence = device.upload(std::span(&*packed, 1));
+  ASSERT_TRUE(residence);
+  const std::vector<float> in(rows * k, 2.0f);
+  const std::vector<float> right(rows * n, float{k});
+  std::vector<float> out(rows * n);
+  ASSERT_TRUE((*residence)->run_matrix(0, rows, in, out));
+  EXPECT_EQ(out, right);
+  port_->refuse_gangs = true;
+  const auto refused = (*residence)->run_matrix(0, rows, in, out);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::internal);
+  ASSERT_TRUE(device.canary());
+  EXPECT_EQ(device.info().health, DeviceHealth::degraded);
+  EXPECT_THAT(device.info().health_reason, HasSubstr("single cores"));
+  EXPECT_FALSE(device.suspected());
+  std::ranges::fill(out, 0.0f);
+  ASSERT_TRUE((*residence)->run_matrix(0, rows, in, out));
+  EXPECT_EQ(out, right);
+  port_->refuse_gangs = false;
+  ASSERT_TRUE(device.canary());
+  EXPECT_EQ(device.info().health, DeviceHealth::ok);
+  std::ranges::fill(out, 0.0f);
+  ASSERT_TRUE((*residence)->run_matrix(0, rows, in, out));
+  EXPECT_EQ(out, right);
+  residence->reset();
+}
+
 TEST_F(DeviceTest, ADeadCoreFromTheStartIsToldAndNotUsed) {
   auto port = std::make_unique<BoardPort>(state_, 16u << 20);
   port->arm(VBOARD_FAULT_DEAD, VBOARD_FAULT_ANY_CORE, 0, 0);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NPU that models of this daemon run on, and whether it may be used right now: one for each device, shared by its
+// models.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/arbiter.h"
+#include "core/clock.h"
+#include "core/events.h"
+#include "devices/rknpu/device.h"
+#include "engine/offload_settings.h"
+
+namespace npud {
+
+struct NpuTargetSettings {
+  bool host_fallback = true;  // requests that the NPU can't answer run on the host; else they fail with the reason
+  Duration first_backoff = std::chrono::seconds(1),
+           most_backoff = std::chrono::seconds(60);  // until a failed device is asked again
+};
+
+// Thread-safe. Device, arbiter, clock and events must outlive it.
+class NpuTarget {
+ public:
+  struct Refusal {
+    std::string reason;
+    Duration rearm_after{0};
+  };
+
+  NpuTarget(rknpu::RknpuDevice& device, Arbiter& arbiter, Clock& clock, EventBus& events,
+            NpuTargetSettings settings = {});
+
+  // May a request use the device now? When its time has come, or the device is under suspicion, a canary runs first, on
+  // the caller's thread; the others go to the host meanwhile.
+  std::optional<Refusal> admit();
+  // A job failed in spite of its retry, for the device's sake.
+  Refusal failed(const std::string& reason);
+  void succeeded();
+
+  // What model configurations may name, with its health.
+  NpuChoice choice() const;
+  const std::string& name() const { return arbiter_.device(); }
+  rknpu::RknpuDevice& device() { return device_; }
+  Arbiter& arbiter() { return arbiter_; }
+  Clock& clock() { return clock_; }
+  bool host_fallback() const { return settings_.host_fallback; }
+
+ private:
+  Refusal disarm(const std::string& reason);  // mutex_ held
+  void publish(std::string message);
+
+  rknpu::RknpuDevice& device_;
+  Arbiter& arbiter_;
+  Clock& clock_;
+  EventBus& events_;
+  const NpuTargetSettings settings_;
+  mutable std::mutex mutex_;  // all below
+  bool armed_ = true;
+  bool probing_ = false;
+  std::string reason_;  // why not armed
+  TimePoint rearm_at_{};
+  Duration backoff_;
+};
+
+}  // namespace npud

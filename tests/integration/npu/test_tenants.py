@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several tenants on one NPU, while it drops, stalls and lies: shares by weight, programs that come and go, never a wrong answer."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import unittest
+from collections import Counter
+
+import grpc
+import harness
+import numpy as np
+import onnx_writer as onnx
+from npud_examples.client import Client, control_pb2
+
+WEIGHTS = {61001: 300, 61002: 100}
+
+
+def lay_product(repository, name, k, n, seed, config=""):
+    """y = x · w on the NPU; returns w."""
+    w = np.random.default_rng(seed).normal(0, 1 / np.sqrt(k), (k, n)).astype(np.float32)
+    graph = onnx.graph(name, [onnx.node("MatMul", ["x", "w"], ["y"])], [onnx.value_info("x", onnx.FLOAT, ["rows", k])],
+                       [onnx.value_info("y", onnx.FLOAT, ["rows", n])], [onnx.tensor("w", [k, n], w.ravel().tolist())])
+    directory = repository / name
+    (directory / "1").mkdir(parents=True)
+    (directory / "1/model.onnx").write_bytes(onnx.model(graph, opset=13))
+    (directory / "config.pbtxt").write_text(f'name: "{name}"\nplatform: "onnxruntime_onnx"\ninstance_group {{ count: 4 }}\n' + config)
+    return w
+
+
+def is_right(y, x, w):
+    """Within what fp16 operands with fp32 sums explain."""
+    return y.shape == (x.shape[0], w.shape[1]) and np.abs(y - x @ w).max() < 5e-3 * max(1.0, np.abs(x @ w).max())
+
+
+class Faults(harness.NpuTest):
+    """One job in eight meets a fault."""
+
+    faults = 8
+
+    @classmethod
+    def lay(cls, repository):
+        npu = harness.parameters(device="rknpu0", verify="always")
+        cls.weights = {name: lay_product(repository, name, k, n, seed, npu)
+                       for seed, (name, k, n) in enumerate((("small", 40, 24), ("tall", 300, 48), ("wide", 64, 500)))}
+
+    def test_a_thousand_requests_are_right_wherever_they_ran(self):
+        each, paths, wrong = 250, Counter(), []
+
+        def work(seed):
+            random = np.random.default_rng(seed)
+            with Client(self.daemon.address) as client:
+                for _ in range(each):
+                    name = str(random.choice(list(self.weights)))
+                    w = self.weights[name]
+                    x = random.normal(0, 1, (int(random.integers(1, 40)), w.shape[0])).astype(np.float32)
+                    if not is_right(client.infer(name, {"x": x})["y"], x, w):
+                        wrong.append(name)
+                paths.update(client.paths)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sum(paths.values()), 4 * each, "a request failed")
+        self.assertEqual(wrong, [])
+        self.assertGreater(paths["device=rknpu0"], 0, paths)
+        for path in paths:
+            self.assertTrue(path == "device=rknpu0" or (path.startswith("device=host") and "reason" in path), path)
+
+
+def _load(address, uid, model, k, started, stop, done):
+    """A tenant that always has requests waiting; counts what was answered while the others were at work, too."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    x = np.ones((512, k), dtype=np.float32)
+
+    def work():
+        with Client(address) as client:
+            while not stop.is_set():
+                client.infer(model, {"x": x})
+                with done.get_lock():
+                    done.value += 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    started.set()
+    for thread in threads:
+        thread.join()
+
+
+class Tenants(harness.NpuTest):
+    config = harness.CONFIG + "aperture_bytes = \"5 MiB\"\n" + "".join(
+        f'\n[[tenant]]\nname = "uid{uid}"\nuids = [{uid}]\nweight = {weight}\n' for uid, weight in WEIGHTS.items())
+
+    @classmethod
+    def lay(cls, repository):
+        npu = harness.parameters(device="rknpu0")
+        cls.weights = {name: lay_product(repository, name, 1024, 1024, seed, npu) for seed, name in enumerate(("first", "second", "third"))}
+
+    def test_a_third_program_makes_another_leave_and_all_come_back_the_same(self):
+        x = np.random.default_rng(5).normal(0, 1, (3, 1024)).astype(np.float32)
+        first = {}
+        evicted = self.device().evicted
+        for _ in range(3):
+            for name, w in self.weights.items():
+                y = self.client.infer(name, {"x": x})["y"]
+                self.assertTrue(is_right(y, x, w), name)
+                np.testing.assert_array_equal(y, first.setdefault(name, y), name)
+        device = self.device()
+        self.assertGreater(device.evicted - evicted, 3, "three programs of 2 MiB in 5 MiB")
+        self.assertEqual(set(self.client.paths), {"device=rknpu0"})
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give the tenants uids of their own")
+    def test_tenants_get_the_device_by_weight_and_a_killed_one_leaves_nothing(self):
+        context = multiprocessing.get_context("spawn")
+        stop, counts, processes, started = context.Event(), {}, {}, {}
+        for uid, model in zip(WEIGHTS, ("first", "second"), strict=True):
+            counts[uid], started[uid] = context.Value("q", 0), context.Event()
+            processes[uid] = context.Process(target=_load, args=(self.daemon.address, uid, model, 1024, started[uid], stop, counts[uid]), daemon=True)
+            processes[uid].start()
+        try:
+            for event in started.values():
+                self.assertTrue(event.wait(60))
+            heavy, light = WEIGHTS
+            while min(c.value for c in counts.values()) == 0:
+                self.assertTrue(all(p.is_alive() for p in processes.values()))
+            before = {uid: c.value for uid, c in counts.items()}
+            while counts[light].value - before[light] < 15:
+                self.assertTrue(all(p.is_alive() for p in processes.values()))
+            served = {uid: c.value - before[uid] for uid, c in counts.items()}
+            os.kill(processes[heavy].pid, signal.SIGKILL)
+            processes[heavy].join()
+            before = counts[light].value
+            while counts[light].value - before < 5:
+                self.assertTrue(processes[light].is_alive())
+        finally:
+            stop.set()
+            for process in processes.values():
+                process.join(60)
+                process.kill()
+        self.assertGreater(served[heavy], 1.8 * served[light], f"weights {WEIGHTS}, served {served}")
+        # What the killed tenant had in the queues is gone before anybody looks again.
+        status = control_pb2.StatusRequest()
+        for _ in range(200):
+            if self.client.control.Status(status, timeout=10).requests_in_flight == 0:
+                break
+        self.assertTrue(is_right(self.client.infer("third", {"x": np.ones((2, 1024), dtype=np.float32)})["y"],
+                                 np.ones((2, 1024), dtype=np.float32), self.weights["third"]))
+
+
+class NoHost(harness.NpuTest):
+    """Without the host to stand in, a request that the NPU can't answer fails, and says why."""
+
+    faults = 1
+    config = harness.CONFIG + "host_fallback = false\n"
+
+    @classmethod
+    def lay(cls, repository):
+        cls.w = lay_product(repository, "only", 64, 32, 1, harness.parameters(device="rknpu0", verify="always"))
+
+    def test_every_request_is_right_or_fails_with_the_reason(self):
+        x = np.random.default_rng(3).normal(0, 1, (9, 64)).astype(np.float32)
+        failed = 0
+        for _ in range(80):
+            try:
+                self.assertTrue(is_right(self.client.infer("only", {"x": x})["y"], x, self.w))
+            except grpc.RpcError as error:
+                failed += 1
+                self.assertEqual(error.code(), grpc.StatusCode.UNAVAILABLE)
+                self.assertIn("the host may not stand in", error.details())
+        self.assertGreater(failed, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
