@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "fixture.h"
@@ -566,11 +567,12 @@ TEST_F(Job, AfterAResetNothingIsWrittenAnyMore) {
   t.board.start_workers();
   for (int round = 0; round < 30; ++round) {
     t.submit(chain);
-    for (uint32_t spin = random.below(3000); spin > 0; --spin) std::this_thread::yield();
+    // Without giving the processor away, which on a busy machine takes a time slice each.
+    for (uint32_t spin = random.below(1'000'000); spin > 0; --spin) std::atomic_signal_fence(std::memory_order_seq_cst);
     t.control(VBOARD_RESET, VBOARD_RESET_A(0));
     std::memset(t.memory.at(p.spec.output, size), 0x77, size);
     t.control(VBOARD_RESET, 0);
-    for (int spin = 0; spin < 50; ++spin) std::this_thread::yield();
+    for (int spin = 0; spin < 10; ++spin) std::this_thread::yield();
     for (uint32_t i = 0; i < size; i += 4) ASSERT_EQ(t.memory.get<uint32_t>(p.spec.output + i), 0x77777777u);
   }
   t.submit(chain);
