@@ -56,6 +56,7 @@ struct rknpu_device {
 	bool gone;			/* the hardware is being taken away */
 	u32 dead_cores;
 	u32 reset_wanted;		/* cores that must be stopped and reset */
+	u64 reset_since_ns[RKNPU_MAX_CORES];	/* unless what runs there began later */
 	bool revive_wanted;
 	wait_queue_head_t reset_done;
 	u64 start_after;		/* ktime ns: after a failed start, nothing starts before */

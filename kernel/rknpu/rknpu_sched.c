@@ -369,12 +369,14 @@ static void check_jobs(struct rknpu_device *rdev, u64 now, u64 *next)
 
 static void do_resets(struct rknpu_device *rdev)
 {
+	u64 since_ns[RKNPU_MAX_CORES];
 	u32 wanted;
 	bool revive;
 	unsigned int i;
 
 	spin_lock_irq(&rdev->lock);
 	wanted = rdev->reset_wanted;
+	memcpy(since_ns, rdev->reset_since_ns, sizeof(since_ns));
 	revive = rdev->revive_wanted;
 	rdev->revive_wanted = false;
 	spin_unlock_irq(&rdev->lock);
@@ -386,7 +388,9 @@ static void do_resets(struct rknpu_device *rdev)
 		bool mine = wanted & BIT(i);
 
 		if (core->job && mine) {
-			job_fail(core->job, RKNPU_JOB_FAILED, -EIO);
+			/* Between the request and now the core may have been reset for its own failure and given to somebody else. */
+			if (core->started_ns < since_ns[i])
+				job_fail(core->job, RKNPU_JOB_FAILED, -EIO);
 		} else if (!core->job && (mine || revive) && !rdev->gone && !rknpu_power_get(core)) {
 			/* It lives until the stop says otherwise. */
 			if (revive) {
@@ -616,9 +620,18 @@ void rknpu_sched_kick(struct rknpu_device *rdev)
 	kthread_queue_work(rdev->worker, &rdev->work);
 }
 
-void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores)
+void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores, u64 since_ns)
 {
+	unsigned int i;
+
 	spin_lock_irq(&rdev->lock);
+	for (i = 0; i < rdev->nr_cores; i++) {
+		if (!(cores & BIT(i)))
+			continue;
+		if (!(rdev->reset_wanted & BIT(i)))
+			rdev->reset_since_ns[i] = 0;
+		rdev->reset_since_ns[i] = max(rdev->reset_since_ns[i], since_ns);
+	}
 	rdev->reset_wanted |= cores;
 	spin_unlock_irq(&rdev->lock);
 	rknpu_sched_kick(rdev);

@@ -12,10 +12,10 @@ void rknpu_sched_fini(struct rknpu_device *rdev);
 /* Something changed: look. Any context. */
 void rknpu_sched_kick(struct rknpu_device *rdev);
 /*
- * Has @cores stopped and reset, with whatever runs there, and waits for it. For those who need to know that a core has no way to memory any
- * more. Not from the worker.
+ * Has @cores stopped and reset, with what runs there if it began before @since_ns, and waits for it. For those who saw at that time that a
+ * core won't forget what it knows of memory. What began later is another job, which has no part in that: look again. Not from the worker.
  */
-void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores);
+void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores, u64 since_ns);
 /* Resets all cores that run nothing, dead ones, too, which live again if they answer. */
 void rknpu_sched_revive(struct rknpu_device *rdev);
 /* The hardware goes: fails what is there, starts nothing any more. */

@@ -16,6 +16,8 @@
 #define WINDOW_START	0x100000ull
 #define WINDOW_END	0xfff00000ull
 
+#define FORGET_ATTEMPTS	3
+
 static uint window_mib;
 module_param(window_mib, uint, 0444);
 MODULE_PARM_DESC(window_mib, "MiB of device addresses in each address space (default: all, 4094)");
@@ -59,6 +61,25 @@ struct rknpu_space *rknpu_space_get(struct rknpu_space *space)
 }
 
 /*
+ * @forget takes what hardware knows of the space out of it. A core that can't forget, because it hangs or stands in a page fault, is stopped by a
+ * reset, after which it is asked again. 0, or the cores that don't let go whatever is done.
+ */
+static u32 make_forget(struct rknpu_space *space, int (*forget)(struct rknpu_space *space, u32 *cores))
+{
+	unsigned int attempt;
+	u32 cores;
+
+	for (attempt = 0; attempt < FORGET_ATTEMPTS; attempt++) {
+		u64 since_ns = ktime_get_ns();
+
+		if (!forget(space, &cores))
+			return 0;
+		rknpu_sched_reset_cores(space->rdev, cores, since_ns);
+	}
+	return forget(space, &cores) ? cores : 0;
+}
+
+/*
  * Nobody uses the space any more, but units may still translate by it, for it costs nothing to leave it there. If a unit won't
  * let go its cores get reset; if not even that helps, the tables stay: memory that hardware may walk is never freed.
  */
@@ -66,13 +87,9 @@ static void space_release(struct kref *ref)
 {
 	struct rknpu_space *space = container_of(ref, struct rknpu_space, ref);
 	struct rknpu_device *rdev = space->rdev;
-	u32 cores;
+	u32 cores = make_forget(space, rknpu_mmu_evict_space);
 
-	if (rknpu_mmu_evict_space(space, &cores)) {
-		rknpu_sched_reset_cores(rdev, cores);
-		if (rknpu_mmu_evict_space(space, &cores))
-			space->stuck = true;
-	}
+	space->stuck = cores;
 	mutex_lock(&rdev->list_lock);
 	list_del(&space->link);
 	rdev->nr_spaces--;
@@ -159,9 +176,9 @@ err_unlock:
 }
 
 /*
- * The order that makes freed pages unreachable: entries out, cached translations out, and only then the range and the pages. A core that
- * can't forget (it hangs, or stands in a page fault) is stopped by a reset before we go on; the lock of the space is dropped for that,
- * while the range still belongs to this mapping. If not even the reset helps, the buffer, its range and this module are kept for ever.
+ * The order that makes freed pages unreachable: entries out, cached translations out, and only then the range and the pages. The lock of the
+ * space isn't held for the second step, which may take a core's reset; the range still belongs to this mapping. If not even the reset helps, the
+ * buffer, its range and this module are kept for ever.
  */
 void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 {
@@ -169,24 +186,20 @@ void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 	struct rknpu_device *rdev = space->rdev;
 	u64 bytes = mapping->range.bytes;
 	u32 cores;
-	int ret;
 
 	lockdep_assert_held(&mapping->bo->lock);
 	mutex_lock(&space->lock);
 	rdev->mmu->unmap(space, rknpu_mapping_iova(mapping), bytes);
-	ret = rknpu_mmu_zap_space(space, &cores);
 	mutex_unlock(&space->lock);
-	if (ret) {
-		rknpu_sched_reset_cores(rdev, cores);
-		if (rknpu_mmu_zap_space(space, &cores)) {
-			dev_err(rknpu_dma_dev(rdev), "%llu bytes at %#llx are kept: cores %#x don't let go\n", bytes,
-				rknpu_mapping_iova(mapping), cores);
-			atomic64_inc(&rdev->leaks);
-			__module_get(THIS_MODULE);
-			drm_gem_object_get(&mapping->bo->base.base);
-			list_del(&mapping->link);
-			return;
-		}
+	cores = make_forget(space, rknpu_mmu_zap_space);
+	if (cores) {
+		dev_err(rknpu_dma_dev(rdev), "%llu bytes at %#llx are kept: cores %#x don't let go\n", bytes, rknpu_mapping_iova(mapping),
+			cores);
+		atomic64_inc(&rdev->leaks);
+		__module_get(THIS_MODULE);
+		drm_gem_object_get(&mapping->bo->base.base);
+		list_del(&mapping->link);
+		return;
 	}
 
 	mutex_lock(&space->lock);

@@ -15,7 +15,7 @@
 struct test {
   const char *name;
   void (*run)(void);
-  unsigned seconds; /* deadline; 0: TAP_DEFAULT_SECONDS */
+  unsigned seconds; /* deadline, times $TAP_PATIENCE; 0: TAP_DEFAULT_SECONDS */
 };
 
 enum { TAP_DEFAULT_SECONDS = 120 };
