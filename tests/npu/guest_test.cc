@@ -252,9 +252,12 @@ void many_with_faults(RootSide& root, const Client& client, int each) {
   std::thread striker([&] {
     std::mt19937 dice(77);
     constexpr unsigned kinds[] = {VBOARD_FAULT_DISPATCH_DROP, VBOARD_FAULT_STALL, VBOARD_FAULT_WRONG_BIT, VBOARD_FAULT_DEAD_UNTIL_RESET};
+    // One at a time, and the next when the NPU has answered again: cores that never come out right are dead to the driver.
     while (!done) {
-      root.strike(kinds[dice() % std::size(kinds)], VBOARD_FAULT_ANY_CORE, 0, 1 + dice() % 2);
-      std::this_thread::sleep_for(std::chrono::milliseconds(500 + dice() % 1500));
+      const int before = npu;
+      root.strike(kinds[dice() % std::size(kinds)], VBOARD_FAULT_ANY_CORE, 0, 1);
+      while (!done && npu == before) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(dice() % 300));
     }
   });
   for (std::thread& thread : threads) thread.join();
