@@ -353,10 +353,12 @@ Result<ModelPlan> plan_model(inference::ModelConfig& config, const OnnxInfo& inf
   auto outputs = reconcile_all(*config.mutable_output(), info.outputs, batched, false, "output");
   if (!outputs) return std::unexpected(outputs.error());
   plan.signature = {std::move(*inputs), std::move(*outputs), config.max_batch_size()};
-  auto queue = queue_settings(config, defaults);
+  if (auto ok = apply_parameters(config, device, npu, plan); !ok) return std::unexpected(ok.error());
+  QueueSettings device_defaults = defaults;
+  if (plan.offload.wanted) device_defaults.instances = npu->cores;
+  auto queue = queue_settings(config, device_defaults);
   if (!queue) return std::unexpected(queue.error());
   plan.queue = std::move(*queue);
-  if (auto ok = apply_parameters(config, device, npu, plan); !ok) return std::unexpected(ok.error());
   if (!config.has_version_policy()) config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
   plan.session.optimization_level = config.optimization().graph().level();
   return plan;

@@ -166,6 +166,12 @@ Result<> ModelSource::copy_in(const std::filesystem::path& from, const std::file
   return copy_whole(from, to);
 }
 
+std::vector<std::filesystem::path> ModelSource::files() const {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& file : files_) paths.push_back(file.path);
+  return paths;
+}
+
 Result<> ModelSource::check_unchanged() const {
   for (const auto& before : files_) {
     auto now = fingerprint(before.path);

@@ -28,6 +28,7 @@ class ModelSource {
   const std::filesystem::path& model_file() const { return model_file_; }
   const OnnxInfo& info() const { return info_; }
   std::uint64_t external_bytes() const { return external_bytes_; }
+  std::vector<std::filesystem::path> files() const;  // the model's, then its external data's
 
   // failed_precondition: a file isn't what was inspected.
   Result<> check_unchanged() const;

@@ -11,8 +11,8 @@ NpuTarget::NpuTarget(rknpu::RknpuDevice& device, Arbiter& arbiter, Clock& clock,
       arbiter_(arbiter),
       clock_(clock),
       events_(events),
-      settings_(settings),
-      backoff_(settings.first_backoff) {
+      settings_(std::move(settings)),
+      backoff_(settings_.first_backoff) {
   const DeviceInfo info = device.info();
   if (info.health == DeviceHealth::dead) {
     const std::lock_guard lock(mutex_);
@@ -81,7 +81,8 @@ NpuChoice NpuTarget::choice() const {
   return {.name = arbiter_.device(),
           .kind = info.kind,
           .healthy = armed_ && info.health != DeviceHealth::dead,
-          .why_not = armed_ ? info.health_reason : reason_};
+          .why_not = armed_ ? info.health_reason : reason_,
+          .cores = info.cores};
 }
 
 }  // namespace npud

@@ -3,6 +3,8 @@
 // models.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,10 +17,14 @@
 
 namespace npud {
 
+class OffloadCache;  // engine/offload_cache.h
+
 struct NpuTargetSettings {
   bool host_fallback = true;  // requests that the NPU can't answer run on the host; else they fail with the reason
   Duration first_backoff = std::chrono::seconds(1),
            most_backoff = std::chrono::seconds(60);  // until a failed device is asked again
+  std::shared_ptr<OffloadCache> cache;               // of packed models; null: none
+  std::function<void(const std::string&)> notice;    // what happened that nobody has to act on; any thread
 };
 
 // Thread-safe. Device, arbiter, clock and events must outlive it.
@@ -46,6 +52,10 @@ class NpuTarget {
   Arbiter& arbiter() { return arbiter_; }
   Clock& clock() { return clock_; }
   bool host_fallback() const { return settings_.host_fallback; }
+  OffloadCache* cache() const { return settings_.cache.get(); }
+  void notice(const std::string& text) const {
+    if (settings_.notice) settings_.notice(text);
+  }
 
  private:
   Refusal disarm(const std::string& reason);  // mutex_ held

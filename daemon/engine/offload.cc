@@ -8,7 +8,9 @@
 #include <cstring>
 #include <format>
 #include <fstream>
+#include <functional>
 
+#include "engine/offload_cache.h"
 #include "engine/offload_graph.h"
 #include "engine/offload_operators.h"
 
@@ -60,6 +62,40 @@ Result<> write_graph(const onnx::ModelProto& model, const std::filesystem::path&
   return {};
 }
 
+// All that the graph depends on, but for the hardware's limits and this code, which the cache's own version stands for.
+Result<std::string> key_of(const ModelSource& source, const ModelPlan& plan, const std::string& device) {
+  OffloadKey key;
+  key.add("offloaded graph").add(Runtime::version()).add(device);
+  key.add(plan.offload.precision == OffloadPrecision::int8 ? "int8" : "fp16");
+  for (const auto* patterns : {&plan.offload.host_nodes, &plan.offload.int8_nodes, &plan.offload.fp16_nodes}) {
+    key.add(std::to_string(patterns->size()));
+    for (const std::string& pattern : *patterns) key.add(pattern);
+  }
+  for (const auto& file : source.files()) {
+    if (auto ok = key.add_file(file); !ok) return std::unexpected(ok.error());
+  }
+  return key.hex();
+}
+
+// From the cache, or made and put there. What is wrong with the cache costs time and a notice, never the model.
+Result<OffloadedGraph> cached_graph(const ModelSource& source, const ModelPlan& plan, const NpuTarget& target,
+                                    const std::function<Result<OffloadedGraph>()>& make) {
+  if (target.cache() == nullptr) return make();
+  const auto key = key_of(source, plan, target.name());
+  if (!key) return std::unexpected(key.error());
+  auto found = target.cache()->find(*key);
+  if (!found) {
+    target.notice(found.error().message);
+  } else if (*found) {
+    return std::move(**found);
+  }
+  auto made = make();
+  if (!made) return made;
+  if (auto stored = target.cache()->store(*key, *made); !stored)
+    target.notice(std::format("a packed model isn't kept: {}", stored.error().message));
+  return made;
+}
+
 std::string why_nothing(const OffloadedGraph& graph) {
   if (graph.placements.empty()) return "it has no MatMul, Gemm or Conv";
   std::string why;
@@ -103,9 +139,11 @@ Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const 
   const std::filesystem::path where = scratch.empty() ? std::filesystem::temp_directory_path(failed) : scratch;
   auto directory = ScratchDirectory::make(where);
   if (!directory) return std::unexpected(directory.error());
-  auto model = optimised_graph(source, plan.session, (*directory)->path() / "optimised.onnx", runtime, host);
-  if (!model) return std::unexpected(model.error());
-  auto graph = offload_graph(std::move(*model), plan.offload, target.name());
+  auto graph = cached_graph(source, plan, target, [&]() -> Result<OffloadedGraph> {
+    auto model = optimised_graph(source, plan.session, (*directory)->path() / "optimised.onnx", runtime, host);
+    if (!model) return std::unexpected(model.error());
+    return offload_graph(std::move(*model), plan.offload, target.name());
+  });
   if (!graph) return std::unexpected(graph.error());
   if (graph->nodes.empty()) {
     if (plan.offload.automatic) return nullptr;

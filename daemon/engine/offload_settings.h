@@ -18,6 +18,7 @@ struct NpuChoice {
   std::string kind;     // "rknpu"
   bool healthy = true;  // else "auto" means the host
   std::string why_not;  // with !healthy
+  std::uint32_t cores = 1;
 };
 
 enum class OffloadPrecision : std::uint8_t { fp16, int8 };

@@ -83,6 +83,9 @@ struct RknpuDeviceConfig {
   std::chrono::milliseconds timeout{2000};  // of one job's execution
   std::uint64_t aperture_bytes = 0;  // of resident weights and activations; 0: what the device has, half the machine's memory at most
   bool host_fallback = true;    // requests that it can't answer run on the host
+  std::string cache;            // directory of packed models; empty: $CACHE_DIRECTORY/packed, or none without it
+  std::uint64_t cache_bytes = std::uint64_t{4} << 30;
+  std::chrono::milliseconds rearm{1000}, rearm_most{60000};  // until it is tried again after it failed; doubled each time up to the most
 };
 
 struct SharedMemoryConfig {

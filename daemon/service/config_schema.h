@@ -103,6 +103,10 @@ void visit_config(Visitor& v, Config& c) {
     v.value("timeout_ms", Millis{c.rknpu.timeout, 10, 60000});
     v.value("aperture_bytes", Bytes{c.rknpu.aperture_bytes, 0, largest_bytes});
     v.value("host_fallback", c.rknpu.host_fallback);
+    v.value("cache", c.rknpu.cache);
+    v.value("cache_bytes", Bytes{c.rknpu.cache_bytes, 0, largest_bytes});
+    v.value("rearm_ms", Millis{c.rknpu.rearm, 1, 3600000});
+    v.value("rearm_most_ms", Millis{c.rknpu.rearm_most, 1, 86400000});
   }
   if (v.section("shared_memory")) {
     v.value("enabled", c.shared_memory.enabled);

@@ -4,9 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <format>
 
 #include "devices/rknpu/driver/drm_port.h"
+#include "engine/offload_cache.h"
+#include "service/log.h"
 
 namespace npud {
 namespace {
@@ -21,6 +25,23 @@ std::uint64_t aperture_bytes(const RknpuDeviceConfig& config, const rknpu::PortI
   const std::uint64_t ram =
       static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   return std::min(port.spaces * (port.space_bytes / 4 * 3), ram / 2);
+}
+
+// Null where none is wanted, or none can be had: that costs time at load and nothing else.
+std::shared_ptr<OffloadCache> open_cache(const RknpuDeviceConfig& config, std::vector<std::string>& notes) {
+  std::filesystem::path directory = config.cache;
+  if (const char* cache = std::getenv("CACHE_DIRECTORY"); cache != nullptr && directory.empty()) {
+    directory = std::filesystem::path(cache) / "packed";
+  }
+  if (directory.empty() || config.cache_bytes == 0) {
+    return nullptr;
+  }
+  auto opened = OffloadCache::open(directory, config.cache_bytes);
+  if (!opened) {
+    notes.push_back(std::format("packed models aren't kept: {}", opened.error().message));
+    return nullptr;
+  }
+  return std::move(*opened);
 }
 
 rknpu::Verify verify_from_name(const std::string& name) {
@@ -75,7 +96,13 @@ Result<std::unique_ptr<Npu>> open_npu(const RknpuDeviceConfig& config, Clock& cl
                                                                        .fairness = {}},
                                                  clock, tenants, events);
   npu->target = std::make_unique<NpuTarget>(*npu->device, *npu->arbiter, clock, events,
-                                            NpuTargetSettings{.host_fallback = config.host_fallback});
+                                            NpuTargetSettings{.host_fallback = config.host_fallback,
+                                                              .first_backoff = config.rearm,
+                                                              .most_backoff = std::max(config.rearm, config.rearm_most),
+                                                              .cache = open_cache(config, notes),
+                                                              .notice = [](const std::string& text) {
+                                                                log_line(LogLevel::warning, message_id::library, text);
+                                                              }});
   return npu;
 }
 

@@ -182,7 +182,7 @@ void two_tenants(RootSide& root, const Client& client) {
   const bool served = both && wait_for(light, light_before + 12);
   const long heavy_served = count_in(heavy) - heavy_before, light_served = count_in(light) - light_before;
   std::printf("# served: %ld with weight 300, %ld with weight 100\n", heavy_served, light_served);
-  check(served && heavy_served > 3 * light_served / 2, "two tenants get the NPU by weight");
+  check(served && 4 * heavy_served > 5 * light_served, "two tenants get the NPU by weight");
   root.kill(heavy_process);
   const long after = count_in(light);
   check(wait_for(light, after + 3), "a killed tenant's requests are in nobody's way");
@@ -252,9 +252,12 @@ void many_with_faults(RootSide& root, const Client& client, int each) {
   std::thread striker([&] {
     std::mt19937 dice(77);
     constexpr unsigned kinds[] = {VBOARD_FAULT_DISPATCH_DROP, VBOARD_FAULT_STALL, VBOARD_FAULT_WRONG_BIT, VBOARD_FAULT_DEAD_UNTIL_RESET};
+    // One at a time, and the next when the NPU has answered again: cores that never come out right are dead to the driver.
     while (!done) {
-      root.strike(kinds[dice() % std::size(kinds)], VBOARD_FAULT_ANY_CORE, 0, 1 + dice() % 2);
-      std::this_thread::sleep_for(std::chrono::milliseconds(100 + dice() % 400));
+      const int before = npu;
+      root.strike(kinds[dice() % std::size(kinds)], VBOARD_FAULT_ANY_CORE, 0, 1);
+      while (!done && npu == before) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(dice() % 300));
     }
   });
   for (std::thread& thread : threads) thread.join();
@@ -264,12 +267,12 @@ void many_with_faults(RootSide& root, const Client& client, int each) {
   std::printf("# %d requests, %d of them answered by the NPU; %u strikes\n", answered.load(), npu.load(), root.strikes_fired() - fired);
   check(right == answered && answered == 3 * each, "many requests with faults at random: every one answered, none wrong",
         std::to_string(right) + " of " + std::to_string(answered) + " right");
-  check(npu > 0 && root.strikes_fired() > fired, "… and both the NPU and the faults were there");
+  check(npu > answered / 10 && root.strikes_fired() > fired, "… and both the NPU and the faults were there");
 }
 
 void products(RootSide& root) {
   // 0.5 MiB of weights each, and room for two with what their runs need.
-  const std::string config = configuration("products", "timeout_ms = 1500\nverify = \"always\"\naperture_bytes = \"1500 KiB\"\n");
+  const std::string config = configuration("products", "timeout_ms = 1500\nverify = \"always\"\naperture_bytes = \"1500 KiB\"\nrearm_ms = 50\nrearm_most_ms = 200\n");
   root.start_npud(config);
   {
     const Client client = connect(root);

@@ -7,9 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <set>
 
-#include "engine/offload_nodes.h"
+#include "model_macs.h"
 #include "npu_fixture.h"
 
 namespace npud {
@@ -17,8 +16,6 @@ namespace {
 
 using test::Dims;
 using test::float_tensor;
-
-constexpr int kFloat = onnx::TensorProto::FLOAT;
 
 std::filesystem::path file_of(const std::string& model) {
   const char* directory = std::getenv("NPUD_TEST_MODELS");
@@ -55,55 +52,6 @@ class RealModelsTest : public test::NpuTest {
     return distance(ours, reference) * std::min(1.0, largest);
   }
 
-  // Multiply-accumulates of all MatMul, Gemm, Conv and ConvTranspose of the graph for this input: their outputs become
-  // the graph's, so that the run itself says how large they are.
-  std::uint64_t all_macs(onnx::ModelProto model, const std::vector<Tensor>& inputs) {
-    auto& graph = *model.mutable_graph();
-    std::map<std::string, Dims> constants;
-    for (const auto& tensor : graph.initializer()) constants[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
-    std::vector<const onnx::NodeProto*> heavy;
-    std::set<std::string> outputs;
-    for (const auto& output : graph.output()) outputs.insert(output.name());
-    auto show = [&](const std::string& name) {
-      if (!outputs.insert(name).second) return;
-      auto& output = *graph.add_output();
-      output.set_name(name);
-      output.mutable_type()->mutable_tensor_type()->set_elem_type(kFloat);
-    };
-    for (const auto& node : graph.node()) {
-      if (node.op_type() == "Constant") {
-        for (const auto& attribute : node.attribute()) {
-          if (attribute.has_t()) constants[node.output(0)] = {attribute.t().dims().begin(), attribute.t().dims().end()};
-        }
-      }
-      if (is_heavy(node)) heavy.push_back(&node);
-    }
-    for (const auto* node : heavy) {
-      show(node->output(0));
-      if (!constants.contains(node->input(1))) show(node->input(0));
-    }
-    const auto probe = load("probe", model, {});
-    if (!probe) return 0;
-    std::map<std::string, Dims> shapes;
-    for (const auto& tensor : answer(*probe, inputs).outputs) shapes[tensor.name] = tensor.shape;
-    std::uint64_t macs = 0;
-    for (const auto* node : heavy) {
-      std::uint64_t each = 1;
-      if (const auto weights = constants.find(node->input(1)); weights == constants.end()) {
-        each = static_cast<std::uint64_t>(shapes.at(node->input(0)).back());
-      } else if (node->op_type() == "Conv") {
-        for (std::size_t i = 1; i < weights->second.size(); ++i) each *= static_cast<std::uint64_t>(weights->second[i]);
-      } else {
-        EXPECT_NE(node->op_type(), "Gemm") << "no model here has one; its transB would have to be looked at";
-        // Blocks of a transposed convolution don't overlap in these models: one tap of each channel.
-        each = static_cast<std::uint64_t>(weights->second[0]);
-      }
-      for (auto dim : shapes.at(node->output(0))) each *= static_cast<std::uint64_t>(dim);
-      macs += each;
-    }
-    return macs;
-  }
-
   struct Measured {
     double share = 0, difference = 0;
     std::vector<Tensor> ours, reference;
@@ -111,7 +59,9 @@ class RealModelsTest : public test::NpuTest {
 
   Measured compare(const std::string& name, const std::vector<Tensor>& inputs, const Parameters& parameters) {
     const auto model = read_model(name);
-    const std::uint64_t whole = all_macs(model, inputs);
+    const auto counted = test::all_macs(engine_, model, inputs);
+    EXPECT_TRUE(counted) << counted.error().message;
+    const std::uint64_t whole = counted.value_or(1);
     const auto host = load(name + "_host", model, {}), npu = load(name + "_npu", model, parameters);
     if (!host || !npu) return {};
     const std::uint64_t before = device_->counters().macs, jobs = device_->counters().jobs, tasks = device_->counters().tasks;
