@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// npud on the virtual board as a library: how much of a model the NPU does, what npud's own work for it costs, what chaining, several cores and
-// the cache of packed models are worth. npud-bench-npu MODELS-DIRECTORY (tools/models lay). A JSON line a comparison.
+// npud on the virtual board as a library: how much of a model the NPU does, what npud's own work for it costs, what
+// chaining, several cores and the cache of packed models are worth. npud-bench-npu MODELS-DIRECTORY (tools/models lay).
+// A JSON line a comparison.
 //
 // The board's time is its own modelled clock; the host's is this machine's, with nothing of the board in it.
 #include <algorithm>
@@ -21,8 +22,11 @@ using test::Dims;
 
 void line(const std::string& name, const char* unit, double ours, double reference, double goal, bool at_least) {
   const double ratio = reference == 0 ? 0 : ours / reference;
-  std::printf("{\"name\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g, \"reference\": %.6g, \"ratio\": %.6g, \"goal\": \"%s %g\", \"holds\": %s}\n", name.c_str(),
-              unit, ours, reference, ratio, at_least ? ">=" : "<=", goal, (at_least ? ratio >= goal : ratio <= goal) ? "true" : "false");
+  std::printf(
+      "{\"name\": \"%s\", \"unit\": \"%s\", \"ours\": %.6g, \"reference\": %.6g, \"ratio\": %.6g, \"goal\": \"%s %g\", "
+      "\"holds\": %s}\n",
+      name.c_str(), unit, ours, reference, ratio, at_least ? ">=" : "<=", goal,
+      (at_least ? ratio >= goal : ratio <= goal) ? "true" : "false");
   std::fflush(stdout);
 }
 
@@ -49,7 +53,8 @@ std::uint64_t board_cycles(rk3588::Board& board) {
   std::uint64_t longest = 0;
   for (std::uint32_t core = 0; core < VBOARD_CORES; ++core) {
     const std::uint32_t at = VBOARD_COUNTER(core, VBOARD_COUNT_CYCLES);
-    const std::uint64_t cycles = board.read32(VBOARD_BAR_CONTROL, at) | std::uint64_t{board.read32(VBOARD_BAR_CONTROL, at + 4)} << 32;
+    const std::uint64_t cycles =
+        board.read32(VBOARD_BAR_CONTROL, at) | std::uint64_t{board.read32(VBOARD_BAR_CONTROL, at + 4)} << 32;
     longest = std::max(longest, cycles);
   }
   return longest;
@@ -66,9 +71,13 @@ struct Npu {
     device = need(rknpu::RknpuDevice::open(std::make_unique<rknpu::BoardPort>(state, std::uint64_t{256} << 20),
                                            {.verify = rknpu::Verify::off, .split_macs = split_macs}, engine.clock));
     arbiter = std::make_unique<DeviceArbiter>(
-        DeviceArbiterSettings{.device = "rknpu0", .cores = 3, .slots = 64, .aperture_bytes = 192u << 20, .fairness = {}}, engine.clock, engine.tenants, engine.events);
-    target = std::make_unique<NpuTarget>(*device, *arbiter, engine.clock, engine.events, NpuTargetSettings{.cache = std::move(cache)});
-    engine.loader = need(OnnxLoader::create({}, test::shared_runtime(), engine.host, engine.arbiter, engine.clock, target.get()));
+        DeviceArbiterSettings{
+            .device = "rknpu0", .cores = 3, .slots = 64, .aperture_bytes = 192u << 20, .fairness = {}},
+        engine.clock, engine.tenants, engine.events);
+    target = std::make_unique<NpuTarget>(*device, *arbiter, engine.clock, engine.events,
+                                         NpuTargetSettings{.cache = std::move(cache)});
+    engine.loader =
+        need(OnnxLoader::create({}, test::shared_runtime(), engine.host, engine.arbiter, engine.clock, target.get()));
   }
   ~Npu() {
     engine.loader.reset();
@@ -88,12 +97,16 @@ void model(const std::string& name, const onnx::ModelProto& graph, const Tensor&
   const auto servable = npu.load("model", graph, true);
   need(npu.engine.run_one(*servable, {input}));  // prepares
   const auto& counters = npu.device->counters();
-  const std::uint64_t macs = counters.macs, jobs = counters.jobs, tasks = counters.tasks, bytes = counters.bytes_in + counters.bytes_out;
+  const std::uint64_t macs = counters.macs, jobs = counters.jobs, tasks = counters.tasks,
+                      bytes = counters.bytes_in + counters.bytes_out;
   need(npu.engine.run_one(*servable, {input}));
-  line(name + ": multiply-adds on the NPU, of all", "M", double(counters.macs - macs) / 1e6, double(whole) / 1e6, 0.95, true);
-  line(name + ": submits a request, with one a task", "", double(counters.jobs - jobs), double(counters.tasks - tasks), 1, false);
-  line(name + ": kB to and from the NPU a request, of what its weights take", "kB", double(counters.bytes_in + counters.bytes_out - bytes) / 1e3,
-       double(npu.arbiter->snapshot().used_bytes) / 1e3, 10, false);
+  line(name + ": multiply-adds on the NPU, of all", "M", double(counters.macs - macs) / 1e6, double(whole) / 1e6, 0.95,
+       true);
+  line(name + ": submits a request, with one a task", "", double(counters.jobs - jobs), double(counters.tasks - tasks),
+       1, false);
+  line(name + ": kB to and from the NPU a request, of what its weights take", "kB",
+       double(counters.bytes_in + counters.bytes_out - bytes) / 1e3, double(npu.arbiter->snapshot().used_bytes) / 1e3,
+       10, false);
 }
 
 void products() {
@@ -132,7 +145,8 @@ void products() {
     need(npu.engine.run_one(*servable, {input}));
     cycles[split] = board_cycles(*npu.state.board) - before;
   }
-  line("a product 64x1024x1024 on three cores, of one: the board's cycles", "", double(cycles[1]), double(cycles[0]), 0.4, false);
+  line("a product 64x1024x1024 on three cores, of one: the board's cycles", "", double(cycles[1]), double(cycles[0]),
+       0.4, false);
 }
 
 void cold(const onnx::ModelProto& graph, const Tensor& input) {
@@ -150,7 +164,8 @@ void cold(const onnx::ModelProto& graph, const Tensor& input) {
       us[cached] = std::min<double>(us[cached], double((npu.engine.clock.now() - begin).count()) - board_us);
     }
   }
-  line("PP-OCRv4 recognition: cold to first answer with the cache, of without; the board's own time left out", "us", us[1], us[0], 0.8, false);
+  line("PP-OCRv4 recognition: cold to first answer with the cache, of without; the board's own time left out", "us",
+       us[1], us[0], 0.8, false);
 }
 
 onnx::ModelProto read_model(const std::filesystem::path& file) {
@@ -168,7 +183,8 @@ int main(int argc, char** argv) {
   if (argc != 2) give_up("which directory of models?");
   const std::filesystem::path models = argv[1];
   const auto det = read_model(models / "ocr_det/1/model.onnx"), rec = read_model(models / "ocr_rec/1/model.onnx");
-  const auto page = test::float_tensor("x", {1, 3, 96, 160}, noise(3 * 96 * 160, 3)), strip = test::float_tensor("x", {1, 3, 48, 160}, noise(3 * 48 * 160, 4));
+  const auto page = test::float_tensor("x", {1, 3, 96, 160}, noise(3 * 96 * 160, 3)),
+             strip = test::float_tensor("x", {1, 3, 48, 160}, noise(3 * 48 * 160, 4));
   model("PP-OCRv4 detection", det, page);
   model("PP-OCRv4 recognition", rec, strip);
   products();

@@ -40,10 +40,10 @@ struct Backend {
   TenantTable& tenants;
   EventBus& events;
   std::vector<DeviceHandle> devices;
-  Regions* regions = nullptr;            // null: shared memory is off
-  BlockingPool& blocking;                // for calls that wait
+  Regions* regions = nullptr;  // null: shared memory is off
+  BlockingPool& blocking;      // for calls that wait
   std::function<DaemonFacts()> facts;
-  std::function<bool()> ready;           // started, and not draining
+  std::function<bool()> ready;  // started, and not draining
   TimePoint started;
   std::uint32_t max_requests_per_stream = 16;
 };

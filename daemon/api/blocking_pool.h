@@ -12,8 +12,8 @@
 
 namespace npud::api {
 
-// A few threads for administrators' calls that wait (load, unload, drain), so that gRPC's own threads never do. Bounded: when all are
-// busy and the queue is full, run() fails and the caller is told to come back. Thread-safe.
+// A few threads for administrators' calls that wait (load, unload, drain), so that gRPC's own threads never do.
+// Bounded: when all are busy and the queue is full, run() fails and the caller is told to come back. Thread-safe.
 class BlockingPool {
  public:
   explicit BlockingPool(std::size_t threads = 2, std::size_t max_queued = 32);

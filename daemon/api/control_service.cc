@@ -18,28 +18,38 @@ std::uint64_t us(Duration d) { return static_cast<std::uint64_t>(std::max<Durati
 
 const char* class_name(PriorityClass c) {
   switch (c) {
-    case PriorityClass::realtime: return "realtime";
-    case PriorityClass::interactive: return "interactive";
-    case PriorityClass::batch: return "batch";
+    case PriorityClass::realtime:
+      return "realtime";
+    case PriorityClass::interactive:
+      return "interactive";
+    case PriorityClass::batch:
+      return "batch";
   }
   return "interactive";
 }
 
 v1::Health health_of(DeviceHealth health) {
   switch (health) {
-    case DeviceHealth::ok: return v1::HEALTH_OK;
-    case DeviceHealth::degraded: return v1::HEALTH_DEGRADED;
-    case DeviceHealth::dead: return v1::HEALTH_DEAD;
+    case DeviceHealth::ok:
+      return v1::HEALTH_OK;
+    case DeviceHealth::degraded:
+      return v1::HEALTH_DEGRADED;
+    case DeviceHealth::dead:
+      return v1::HEALTH_DEAD;
   }
   return v1::HEALTH_UNKNOWN;
 }
 
 v1::Residency residency_of(ResidencyState state) {
   switch (state) {
-    case ResidencyState::cold: return v1::RESIDENCY_COLD;
-    case ResidencyState::coming: return v1::RESIDENCY_COMING;
-    case ResidencyState::resident: return v1::RESIDENCY_RESIDENT;
-    case ResidencyState::leaving: return v1::RESIDENCY_LEAVING;
+    case ResidencyState::cold:
+      return v1::RESIDENCY_COLD;
+    case ResidencyState::coming:
+      return v1::RESIDENCY_COMING;
+    case ResidencyState::resident:
+      return v1::RESIDENCY_RESIDENT;
+    case ResidencyState::leaving:
+      return v1::RESIDENCY_LEAVING;
   }
   return v1::RESIDENCY_UNKNOWN;
 }
@@ -53,7 +63,9 @@ void explain_nodes(const std::vector<NodePlacement>& placements, v1::ExplainResp
     node.set_op(from.op);
     node.set_device(from.device);
     node.set_precision(from.precision);
-    node.set_reason(from.runs == 0 ? from.reason : std::format("{}; {} multiply-accumulates a run", from.reason, from.macs / from.runs));
+    node.set_reason(from.runs == 0
+                        ? from.reason
+                        : std::format("{}; {} multiply-accumulates a run", from.reason, from.macs / from.runs));
     node.set_weight_bytes(from.weight_bytes);
     node.set_runs(from.runs);
     node.set_total_us(us(from.total));
@@ -64,8 +76,9 @@ void explain_nodes(const std::vector<NodePlacement>& placements, v1::ExplainResp
   for (const auto& [device, count] : by_device) {
     counts += std::format("{}{} on {}", counts.empty() ? "" : ", ", count, device);
   }
-  out.set_summary(std::format("{} MatMul, Gemm and Conv: {}; {} multiply-accumulates were done on devices; all other nodes run on the host",
-                              placements.size(), counts, macs));
+  out.set_summary(std::format(
+      "{} MatMul, Gemm and Conv: {}; {} multiply-accumulates were done on devices; all other nodes run on the host",
+      placements.size(), counts, macs));
 }
 
 }  // namespace
@@ -112,7 +125,8 @@ ControlService::Reactor* ControlService::Status(Context* context, const v1::Stat
   });
 }
 
-ControlService::Reactor* ControlService::ListDevices(Context* context, const v1::ListDevicesRequest*, v1::ListDevicesResponse* out) {
+ControlService::Reactor* ControlService::ListDevices(Context* context, const v1::ListDevicesRequest*,
+                                                     v1::ListDevicesResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     for (const DeviceHandle& handle : backend_.devices) {
       const DeviceInfo info = handle.device->info();
@@ -197,7 +211,8 @@ ControlService::Reactor* ControlService::ListPrograms(Context* context, const v1
   });
 }
 
-ControlService::Reactor* ControlService::ListTenants(Context* context, const v1::ListTenantsRequest*, v1::ListTenantsResponse* out) {
+ControlService::Reactor* ControlService::ListTenants(Context* context, const v1::ListTenantsRequest*,
+                                                     v1::ListTenantsResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     const ServerSnapshot server = backend_.server.snapshot();
     std::map<TenantId, ArbiterTenantSnapshot> charged;
@@ -217,7 +232,8 @@ ControlService::Reactor* ControlService::ListTenants(Context* context, const v1:
       to.set_class_ceiling(class_name(settings.class_ceiling));
       to.set_max_in_flight(settings.max_in_flight);
       to.set_max_bytes(settings.max_bytes);
-      if (const auto found = std::ranges::find(server.tenants, id, &TenantSnapshot::tenant); found != server.tenants.end()) {
+      if (const auto found = std::ranges::find(server.tenants, id, &TenantSnapshot::tenant);
+          found != server.tenants.end()) {
         to.set_in_flight(found->in_flight);
         to.set_bytes(found->bytes);
         to.set_succeeded(found->succeeded);
@@ -229,14 +245,17 @@ ControlService::Reactor* ControlService::ListTenants(Context* context, const v1:
       if (const auto found = charged.find(id); found != charged.end()) {
         to.set_device_us(us(found->second.charged));
         to.set_waited_us(us(found->second.waited));
-        to.set_share(all.count() > 0 ? static_cast<double>(found->second.charged.count()) / static_cast<double>(all.count()) : 0);
+        to.set_share(all.count() > 0
+                         ? static_cast<double>(found->second.charged.count()) / static_cast<double>(all.count())
+                         : 0);
       }
     }
     return {};
   });
 }
 
-ControlService::Reactor* ControlService::ListRunning(Context* context, const v1::ListRunningRequest*, v1::ListRunningResponse* out) {
+ControlService::Reactor* ControlService::ListRunning(Context* context, const v1::ListRunningRequest*,
+                                                     v1::ListRunningResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     for (const DeviceHandle& handle : backend_.devices) {
       const ArbiterSnapshot arbiter = handle.arbiter->snapshot();
@@ -275,20 +294,24 @@ ControlService::Reactor* ControlService::ListRunning(Context* context, const v1:
 
 ControlService::Reactor* ControlService::Drain(Context* context, const v1::DrainRequest* request, v1::DrainResponse*) {
   const TimePoint until = deadline_or(*context, backend_.clock, std::chrono::seconds(60));
-  return answer_later(backend_.blocking, callers_, context, Right::administrator, [this, request, until](const Caller&) -> Result<> {
-    switch (request->what_case()) {
-      case v1::DrainRequest::kDevice: {
-        auto handle = device(request->device());
-        return handle ? (*handle)->arbiter->drain(until) : Result<>(std::unexpected(handle.error()));
-      }
-      case v1::DrainRequest::kModel: return backend_.server.drain_model(request->model(), until);
-      case v1::DrainRequest::WHAT_NOT_SET: break;
-    }
-    return fail(ErrorCode::invalid_argument, "say what to drain: a device or a model");
-  });
+  return answer_later(
+      backend_.blocking, callers_, context, Right::administrator, [this, request, until](const Caller&) -> Result<> {
+        switch (request->what_case()) {
+          case v1::DrainRequest::kDevice: {
+            auto handle = device(request->device());
+            return handle ? (*handle)->arbiter->drain(until) : Result<>(std::unexpected(handle.error()));
+          }
+          case v1::DrainRequest::kModel:
+            return backend_.server.drain_model(request->model(), until);
+          case v1::DrainRequest::WHAT_NOT_SET:
+            break;
+        }
+        return fail(ErrorCode::invalid_argument, "say what to drain: a device or a model");
+      });
 }
 
-ControlService::Reactor* ControlService::Resume(Context* context, const v1::ResumeRequest* request, v1::ResumeResponse*) {
+ControlService::Reactor* ControlService::Resume(Context* context, const v1::ResumeRequest* request,
+                                                v1::ResumeResponse*) {
   return answer_now(callers_, context, Right::administrator, [&](const Caller&) -> Result<> {
     switch (request->what_case()) {
       case v1::ResumeRequest::kDevice: {
@@ -299,8 +322,10 @@ ControlService::Reactor* ControlService::Resume(Context* context, const v1::Resu
         (*handle)->arbiter->resume();
         return {};
       }
-      case v1::ResumeRequest::kModel: return backend_.server.resume_model(request->model());
-      case v1::ResumeRequest::WHAT_NOT_SET: break;
+      case v1::ResumeRequest::kModel:
+        return backend_.server.resume_model(request->model());
+      case v1::ResumeRequest::WHAT_NOT_SET:
+        break;
     }
     return fail(ErrorCode::invalid_argument, "say what to resume: a device or a model");
   });
@@ -308,22 +333,25 @@ ControlService::Reactor* ControlService::Resume(Context* context, const v1::Resu
 
 ControlService::Reactor* ControlService::ResetDevice(Context* context, const v1::ResetDeviceRequest* request,
                                                      v1::ResetDeviceResponse* out) {
-  return answer_later(backend_.blocking, callers_, context, Right::administrator, [this, request, out](const Caller&) -> Result<> {
-    auto handle = device(request->device());
-    if (!handle) {
-      return std::unexpected(handle.error());
-    }
-    auto evicted = (*handle)->arbiter->reset([handle = *handle]() -> Result<> { return handle->reset ? handle->reset() : Result<>{}; });
-    if (!evicted) {
-      return std::unexpected(evicted.error());
-    }
-    out->set_evicted(*evicted);
-    return {};
-  });
+  return answer_later(backend_.blocking, callers_, context, Right::administrator,
+                      [this, request, out](const Caller&) -> Result<> {
+                        auto handle = device(request->device());
+                        if (!handle) {
+                          return std::unexpected(handle.error());
+                        }
+                        auto evicted = (*handle)->arbiter->reset(
+                            [handle = *handle]() -> Result<> { return handle->reset ? handle->reset() : Result<>{}; });
+                        if (!evicted) {
+                          return std::unexpected(evicted.error());
+                        }
+                        out->set_evicted(*evicted);
+                        return {};
+                      });
 }
 
 // A model that runs whole on one device has one node: the graph.
-ControlService::Reactor* ControlService::Explain(Context* context, const v1::ExplainRequest* request, v1::ExplainResponse* out) {
+ControlService::Reactor* ControlService::Explain(Context* context, const v1::ExplainRequest* request,
+                                                 v1::ExplainResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     auto wanted = decode_version(request->version());
     if (!wanted) {
@@ -344,7 +372,9 @@ ControlService::Reactor* ControlService::Explain(Context* context, const v1::Exp
       explain_nodes(placements, *out);
       return {};
     }
-    auto property = [&](const char* name) { return metadata->properties.contains(name) ? metadata->properties.at(name) : ""; };
+    auto property = [&](const char* name) {
+      return metadata->properties.contains(name) ? metadata->properties.at(name) : "";
+    };
     const std::string program = std::format("{}:{}", request->model(), number);
     for (const DeviceHandle& handle : backend_.devices) {
       const ArbiterSnapshot arbiter = handle.arbiter->snapshot();
@@ -357,8 +387,9 @@ ControlService::Reactor* ControlService::Explain(Context* context, const v1::Exp
         node.set_op("graph");
         node.set_device(arbiter.device);
         node.set_precision(property("precision"));
-        node.set_reason(std::format("{} runs it; {}", metadata->platform,
-                                    from.state == ResidencyState::resident ? "resident" : "cold: the next request brings it in"));
+        node.set_reason(
+            std::format("{} runs it; {}", metadata->platform,
+                        from.state == ResidencyState::resident ? "resident" : "cold: the next request brings it in"));
         node.set_weight_bytes(from.footprint.bytes);
         node.set_runs(from.runs);
       }
@@ -369,7 +400,8 @@ ControlService::Reactor* ControlService::Explain(Context* context, const v1::Exp
   });
 }
 
-grpc::ServerWriteReactor<v1::Event>* ControlService::WatchEvents(Context* context, const v1::WatchEventsRequest* request) {
+grpc::ServerWriteReactor<v1::Event>* ControlService::WatchEvents(Context* context,
+                                                                 const v1::WatchEventsRequest* request) {
   if (auto caller = admitted(callers_, *context, Right::anybody); !caller) {
     return refused_stream<v1::Event>(to_status(caller.error()));
   }

@@ -7,7 +7,8 @@
 
 namespace npud::api {
 
-// npud.v1.Control. Reading is open: numbers of all tenants, request ids and data of none. Drain, resume and reset are for administrators.
+// npud.v1.Control. Reading is open: numbers of all tenants, request ids and data of none. Drain, resume and reset are
+// for administrators.
 class ControlService final : public v1::Control::CallbackService {
  public:
   ControlService(Backend& backend, CallerResolver& callers) : backend_(backend), callers_(callers) {}

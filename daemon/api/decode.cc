@@ -35,11 +35,13 @@ std::string shown(std::string_view name) {
 // Either integer arm, as clients send either.
 Result<std::uint64_t> unsigned_parameter(const std::string& name, const Parameter& value) {
   switch (value.parameter_choice_case()) {
-    case Parameter::kUint64Param: return value.uint64_param();
+    case Parameter::kUint64Param:
+      return value.uint64_param();
     case Parameter::kInt64Param:
       if (value.int64_param() >= 0) return static_cast<std::uint64_t>(value.int64_param());
       return invalid(std::format("parameter '{}' is {}: it must not be negative", name, value.int64_param()));
-    default: return invalid(std::format("parameter '{}' must be an integer (int64_param or uint64_param)", name));
+    default:
+      return invalid(std::format("parameter '{}' must be an integer (int64_param or uint64_param)", name));
   }
 }
 
@@ -52,12 +54,14 @@ Result<> apply_sequence_parameter(const std::string& name, const Parameter& valu
   if (harmless) {
     return {};
   }
-  return fail(ErrorCode::unimplemented,
-              std::format("parameter '{}': npud doesn't keep sequence state yet; send the state as a tensor and leave {} out",
-                          name, name));
+  return fail(
+      ErrorCode::unimplemented,
+      std::format("parameter '{}': npud doesn't keep sequence state yet; send the state as a tensor and leave {} out",
+                  name, name));
 }
 
-Result<> apply_parameter(const std::string& name, const Parameter& value, const DecodeContext& context, Request& request) {
+Result<> apply_parameter(const std::string& name, const Parameter& value, const DecodeContext& context,
+                         Request& request) {
   if (name == "priority") {
     auto number = unsigned_parameter(name, value);
     if (!number) return std::unexpected(number.error());
@@ -77,10 +81,14 @@ Result<> apply_parameter(const std::string& name, const Parameter& value, const 
   }
   if (name == "npud.class") {
     PriorityClass wanted;
-    if (value.string_param() == "realtime") wanted = PriorityClass::realtime;
-    else if (value.string_param() == "interactive") wanted = PriorityClass::interactive;
-    else if (value.string_param() == "batch") wanted = PriorityClass::batch;
-    else return invalid("parameter 'npud.class' must be the string realtime, interactive or batch");
+    if (value.string_param() == "realtime")
+      wanted = PriorityClass::realtime;
+    else if (value.string_param() == "interactive")
+      wanted = PriorityClass::interactive;
+    else if (value.string_param() == "batch")
+      wanted = PriorityClass::batch;
+    else
+      return invalid("parameter 'npud.class' must be the string realtime, interactive or batch");
     if (wanted < context.highest_class) {
       return fail(ErrorCode::permission_denied,
                   std::format("class '{}' is above what this tenant may ask for: leave npud.class out, or have the "
@@ -93,9 +101,10 @@ Result<> apply_parameter(const std::string& name, const Parameter& value, const 
   if (name == "triton_enable_empty_final_response" && value.has_bool_param()) {
     return {};  // about models with any number of answers, of which npud has none
   }
-  return invalid(std::format(
-      "unknown request parameter {}: known are priority, timeout, npud.class, sequence_id, sequence_start, sequence_end",
-      shown(name)));
+  return invalid(
+      std::format("unknown request parameter {}: known are priority, timeout, npud.class, sequence_id, sequence_start, "
+                  "sequence_end",
+                  shown(name)));
 }
 
 // The shared_memory_* parameters of a tensor; nullopt without them.
@@ -121,19 +130,21 @@ Result<std::optional<RegionPart>> region_of(const std::string& tensor, const Map
     } else if (name == "classification") {
       auto number = unsigned_parameter(name, value);
       if (!number || *number != 0) {
-        return fail(ErrorCode::unimplemented,
-                    std::format("tensor {}: npud has no classification extension; ask for the tensor itself", shown(tensor)));
+        return fail(
+            ErrorCode::unimplemented,
+            std::format("tensor {}: npud has no classification extension; ask for the tensor itself", shown(tensor)));
       }
     } else {
-      return invalid(std::format("tensor {}: unknown parameter {}: known are shared_memory_region, shared_memory_offset, "
-                                 "shared_memory_byte_size",
-                                 shown(tensor), shown(name)));
+      return invalid(
+          std::format("tensor {}: unknown parameter {}: known are shared_memory_region, shared_memory_offset, "
+                      "shared_memory_byte_size",
+                      shown(tensor), shown(name)));
     }
   }
   if (!region) {
     if (size || offset) {
-      return invalid(std::format("tensor {}: shared_memory_byte_size and shared_memory_offset need shared_memory_region",
-                                 shown(tensor)));
+      return invalid(std::format(
+          "tensor {}: shared_memory_byte_size and shared_memory_offset need shared_memory_region", shown(tensor)));
     }
     return std::optional<RegionPart>{};
   }
@@ -196,20 +207,57 @@ Result<Buffer> from_contents(const Tensor& tensor, const Contents& c) {
   Result<Buffer> data = invalid(std::format("tensor {}: {} has no typed contents; send it in raw_input_contents",
                                             shown(tensor.name), data_type_name(type)));
   switch (type) {
-    case DataType::boolean: count = c.bool_contents_size(); data = narrowed<bool>(tensor.name, c.bool_contents()); break;
-    case DataType::int8: count = c.int_contents_size(); data = narrowed<std::int8_t>(tensor.name, c.int_contents()); break;
-    case DataType::int16: count = c.int_contents_size(); data = narrowed<std::int16_t>(tensor.name, c.int_contents()); break;
-    case DataType::int32: count = c.int_contents_size(); data = narrowed<std::int32_t>(tensor.name, c.int_contents()); break;
-    case DataType::int64: count = c.int64_contents_size(); data = narrowed<std::int64_t>(tensor.name, c.int64_contents()); break;
-    case DataType::uint8: count = c.uint_contents_size(); data = narrowed<std::uint8_t>(tensor.name, c.uint_contents()); break;
-    case DataType::uint16: count = c.uint_contents_size(); data = narrowed<std::uint16_t>(tensor.name, c.uint_contents()); break;
-    case DataType::uint32: count = c.uint_contents_size(); data = narrowed<std::uint32_t>(tensor.name, c.uint_contents()); break;
-    case DataType::uint64: count = c.uint64_contents_size(); data = narrowed<std::uint64_t>(tensor.name, c.uint64_contents()); break;
-    case DataType::fp32: count = c.fp32_contents_size(); data = narrowed<float>(tensor.name, c.fp32_contents()); break;
-    case DataType::fp64: count = c.fp64_contents_size(); data = narrowed<double>(tensor.name, c.fp64_contents()); break;
-    case DataType::bytes: count = c.bytes_contents_size(); data = bytes_tensor(tensor.name, c.bytes_contents()); break;
+    case DataType::boolean:
+      count = c.bool_contents_size();
+      data = narrowed<bool>(tensor.name, c.bool_contents());
+      break;
+    case DataType::int8:
+      count = c.int_contents_size();
+      data = narrowed<std::int8_t>(tensor.name, c.int_contents());
+      break;
+    case DataType::int16:
+      count = c.int_contents_size();
+      data = narrowed<std::int16_t>(tensor.name, c.int_contents());
+      break;
+    case DataType::int32:
+      count = c.int_contents_size();
+      data = narrowed<std::int32_t>(tensor.name, c.int_contents());
+      break;
+    case DataType::int64:
+      count = c.int64_contents_size();
+      data = narrowed<std::int64_t>(tensor.name, c.int64_contents());
+      break;
+    case DataType::uint8:
+      count = c.uint_contents_size();
+      data = narrowed<std::uint8_t>(tensor.name, c.uint_contents());
+      break;
+    case DataType::uint16:
+      count = c.uint_contents_size();
+      data = narrowed<std::uint16_t>(tensor.name, c.uint_contents());
+      break;
+    case DataType::uint32:
+      count = c.uint_contents_size();
+      data = narrowed<std::uint32_t>(tensor.name, c.uint_contents());
+      break;
+    case DataType::uint64:
+      count = c.uint64_contents_size();
+      data = narrowed<std::uint64_t>(tensor.name, c.uint64_contents());
+      break;
+    case DataType::fp32:
+      count = c.fp32_contents_size();
+      data = narrowed<float>(tensor.name, c.fp32_contents());
+      break;
+    case DataType::fp64:
+      count = c.fp64_contents_size();
+      data = narrowed<double>(tensor.name, c.fp64_contents());
+      break;
+    case DataType::bytes:
+      count = c.bytes_contents_size();
+      data = bytes_tensor(tensor.name, c.bytes_contents());
+      break;
     case DataType::fp16:
-    case DataType::bf16: return data;
+    case DataType::bf16:
+      return data;
   }
   if (!data) {
     return data;
@@ -217,7 +265,8 @@ Result<Buffer> from_contents(const Tensor& tensor, const Contents& c) {
   const int all = c.bool_contents_size() + c.int_contents_size() + c.int64_contents_size() + c.uint_contents_size() +
                   c.uint64_contents_size() + c.fp32_contents_size() + c.fp64_contents_size() + c.bytes_contents_size();
   if (all != count) {
-    return invalid(std::format("tensor {}: its contents are in a field that isn't {}'s", shown(tensor.name), data_type_name(type)));
+    return invalid(std::format("tensor {}: its contents are in a field that isn't {}'s", shown(tensor.name),
+                               data_type_name(type)));
   }
   const auto wanted = element_count(tensor.shape);
   if (wanted && *wanted != static_cast<std::uint64_t>(count)) {
@@ -245,9 +294,10 @@ Result<> decode_inputs(const std::shared_ptr<inference::ModelInferRequest>& mess
     }
     const auto type = data_type_from_name(input.datatype());
     if (!type) {
-      return invalid(std::format("input {}: unknown datatype {}: use BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, "
-                                 "FP64 or BYTES",
-                                 shown(input.name()), shown(input.datatype())));
+      return invalid(
+          std::format("input {}: unknown datatype {}: use BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, "
+                      "FP64 or BYTES",
+                      shown(input.name()), shown(input.datatype())));
     }
     if (input.shape_size() > max_dimensions) {
       return invalid(std::format("input {}: {} dimensions are too many", shown(input.name()), input.shape_size()));
@@ -265,8 +315,9 @@ Result<> decode_inputs(const std::shared_ptr<inference::ModelInferRequest>& mess
         return invalid(std::format("input {}: has contents and shared memory at once; send one", shown(input.name())));
       }
       if (context.regions == nullptr) {
-        return fail(ErrorCode::permission_denied,
-                    "shared memory is only for callers on the unix socket, and only where shared_memory.enabled is true");
+        return fail(
+            ErrorCode::permission_denied,
+            "shared memory is only for callers on the unix socket, and only where shared_memory.enabled is true");
       }
       auto data = context.regions->read(context.region_owner, **region);
       if (!data) {
@@ -276,11 +327,13 @@ Result<> decode_inputs(const std::shared_ptr<inference::ModelInferRequest>& mess
       tensor.data = std::move(*data);
     } else if (raw) {
       if (has_contents(input.contents())) {
-        return invalid(std::format("input {}: has typed contents, and the request has raw_input_contents; send one of the two",
-                                   shown(input.name())));
+        return invalid(
+            std::format("input {}: has typed contents, and the request has raw_input_contents; send one of the two",
+                        shown(input.name())));
       }
       if (next_raw == message->raw_input_contents_size()) {
-        return invalid(std::format("input {} has no entry in raw_input_contents, which has {}", shown(input.name()), next_raw));
+        return invalid(
+            std::format("input {} has no entry in raw_input_contents, which has {}", shown(input.name()), next_raw));
       }
       std::string* bytes = message->mutable_raw_input_contents(next_raw++);
       tensor.data = Buffer(message, std::as_writable_bytes(std::span(*bytes)));
@@ -295,13 +348,14 @@ Result<> decode_inputs(const std::shared_ptr<inference::ModelInferRequest>& mess
     request.inputs.push_back(std::move(tensor));
   }
   if (next_raw != message->raw_input_contents_size()) {
-    return invalid(std::format("raw_input_contents has {} entries for {} inputs that take one", message->raw_input_contents_size(),
-                               next_raw));
+    return invalid(std::format("raw_input_contents has {} entries for {} inputs that take one",
+                               message->raw_input_contents_size(), next_raw));
   }
   return {};
 }
 
-Result<> decode_outputs(const inference::ModelInferRequest& message, const DecodeContext& context, DecodedRequest& decoded) {
+Result<> decode_outputs(const inference::ModelInferRequest& message, const DecodeContext& context,
+                        DecodedRequest& decoded) {
   std::set<std::string_view> names;
   for (const auto& output : message.outputs()) {
     if (output.name().empty()) {
@@ -316,8 +370,9 @@ Result<> decode_outputs(const inference::ModelInferRequest& message, const Decod
     }
     if (*region) {
       if (context.regions == nullptr) {
-        return fail(ErrorCode::permission_denied,
-                    "shared memory is only for callers on the unix socket, and only where shared_memory.enabled is true");
+        return fail(
+            ErrorCode::permission_denied,
+            "shared memory is only for callers on the unix socket, and only where shared_memory.enabled is true");
       }
       if (auto checked = context.regions->check(context.region_owner, **region); !checked) {
         checked.error().message = std::format("output {}: {}", shown(output.name()), checked.error().message);
@@ -344,7 +399,8 @@ Result<std::optional<std::int64_t>> decode_version(const std::string& text) {
   return version;
 }
 
-Result<DecodedRequest> decode_infer(std::shared_ptr<inference::ModelInferRequest> message, const DecodeContext& context) {
+Result<DecodedRequest> decode_infer(std::shared_ptr<inference::ModelInferRequest> message,
+                                    const DecodeContext& context) {
   DecodedRequest decoded;
   Request& request = decoded.request;
   if (message->model_name().empty()) {

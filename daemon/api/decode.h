@@ -32,9 +32,10 @@ struct DecodedRequest {
   std::vector<RegionOutput> region_outputs;
 };
 
-// Raw contents are not copied: the buffers point into the message and keep it alive. The error is invalid_argument with a sentence that
-// names the field, unimplemented for sequences and classification, or what the region store says.
-Result<DecodedRequest> decode_infer(std::shared_ptr<inference::ModelInferRequest> message, const DecodeContext& context);
+// Raw contents are not copied: the buffers point into the message and keep it alive. The error is invalid_argument with
+// a sentence that names the field, unimplemented for sequences and classification, or what the region store says.
+Result<DecodedRequest> decode_infer(std::shared_ptr<inference::ModelInferRequest> message,
+                                    const DecodeContext& context);
 
 // "" is none; a positive integer otherwise.
 Result<std::optional<std::int64_t>> decode_version(const std::string& text);

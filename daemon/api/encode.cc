@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t copy_up_to_bytes = 16 * 1024;
 constexpr std::uint64_t protobuf_limit_bytes = (1ull << 31) - 1;
 
-// Wire tags (field number << 3 | wire type 2) of the fields that are written by hand here; see proto/inference/grpc_service.proto.
+// Wire tags (field number << 3 | wire type 2) of the fields that are written by hand here; see
+// proto/inference/grpc_service.proto.
 constexpr char raw_output_contents_tag = (6 << 3) | 2;
 constexpr char infer_response_tag = (2 << 3) | 2;
 
@@ -65,12 +66,13 @@ std::string head_of(const std::string& id, const Response& response, std::span<c
 }
 
 grpc::Slice external_slice(const Buffer& buffer) {
-  return grpc::Slice(buffer.bytes().data(), buffer.size_bytes(), [](void* owner) { delete static_cast<Buffer*>(owner); },
-                     new Buffer(buffer));
+  return grpc::Slice(
+      buffer.bytes().data(), buffer.size_bytes(), [](void* owner) { delete static_cast<Buffer*>(owner); },
+      new Buffer(buffer));
 }
 
-Result<grpc::ByteBuffer> encode(const std::string& id, const Response& response, std::span<const RegionOutput> region_outputs,
-                                bool in_stream) {
+Result<grpc::ByteBuffer> encode(const std::string& id, const Response& response,
+                                std::span<const RegionOutput> region_outputs, bool in_stream) {
   const std::string head = head_of(id, response, region_outputs);
   std::uint64_t total_bytes = head.size();
   for (const Tensor& tensor : response.outputs) {
@@ -79,8 +81,11 @@ Result<grpc::ByteBuffer> encode(const std::string& id, const Response& response,
   }
   if (total_bytes > protobuf_limit_bytes - 16) {
     Error error{ErrorCode::resource_exhausted,
-                std::format("the outputs have {} bytes, more than one message can carry: ask for them in shared memory", total_bytes),
-                {}, {}, {}};
+                std::format("the outputs have {} bytes, more than one message can carry: ask for them in shared memory",
+                            total_bytes),
+                {},
+                {},
+                {}};
     error.bytes_needed = total_bytes;
     return std::unexpected(error);
   }

@@ -12,9 +12,10 @@
 
 namespace npud::api {
 
-// A serialised inference.ModelInferResponse. There is one raw_output_contents entry for each output, in their order, empty for those in
-// shared memory (`region_outputs`, whose tensors carry the shared_memory_* parameters instead), as Triton does it.
-// Outputs in shared memory must have been written already; their Tensor::data gives the size. Fails when it exceeds protobuf's 2 GiB.
+// A serialised inference.ModelInferResponse. There is one raw_output_contents entry for each output, in their order,
+// empty for those in shared memory (`region_outputs`, whose tensors carry the shared_memory_* parameters instead), as
+// Triton does it. Outputs in shared memory must have been written already; their Tensor::data gives the size. Fails
+// when it exceeds protobuf's 2 GiB.
 Result<grpc::ByteBuffer> encode_response(const std::string& id, const Response& response,
                                          std::span<const RegionOutput> region_outputs);
 

@@ -6,17 +6,28 @@ namespace {
 
 v1::EventKind kind_of(EventKind kind) {
   switch (kind) {
-    case EventKind::loaded: return v1::EVENT_LOADED;
-    case EventKind::unloaded: return v1::EVENT_UNLOADED;
-    case EventKind::load_failed: return v1::EVENT_LOAD_FAILED;
-    case EventKind::evicted: return v1::EVENT_EVICTED;
-    case EventKind::brought_in: return v1::EVENT_BROUGHT_IN;
-    case EventKind::device_health: return v1::EVENT_DEVICE_HEALTH;
-    case EventKind::tenant_throttled: return v1::EVENT_TENANT_THROTTLED;
-    case EventKind::fault: return v1::EVENT_FAULT;
-    case EventKind::drained: return v1::EVENT_DRAINED;
-    case EventKind::resumed: return v1::EVENT_RESUMED;
-    case EventKind::missed: return v1::EVENT_MISSED;
+    case EventKind::loaded:
+      return v1::EVENT_LOADED;
+    case EventKind::unloaded:
+      return v1::EVENT_UNLOADED;
+    case EventKind::load_failed:
+      return v1::EVENT_LOAD_FAILED;
+    case EventKind::evicted:
+      return v1::EVENT_EVICTED;
+    case EventKind::brought_in:
+      return v1::EVENT_BROUGHT_IN;
+    case EventKind::device_health:
+      return v1::EVENT_DEVICE_HEALTH;
+    case EventKind::tenant_throttled:
+      return v1::EVENT_TENANT_THROTTLED;
+    case EventKind::fault:
+      return v1::EVENT_FAULT;
+    case EventKind::drained:
+      return v1::EVENT_DRAINED;
+    case EventKind::resumed:
+      return v1::EVENT_RESUMED;
+    case EventKind::missed:
+      return v1::EVENT_MISSED;
   }
   return v1::EVENT_UNKNOWN;
 }

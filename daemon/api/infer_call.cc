@@ -49,8 +49,9 @@ Result<std::shared_ptr<inference::ModelInferRequest>> parse_infer(const grpc::By
   return std::shared_ptr<inference::ModelInferRequest>(holder, holder->message);
 }
 
-void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller, std::shared_ptr<inference::ModelInferRequest> message,
-                  TimePoint grpc_deadline, std::stop_token cancelled, AnswerFunction done) {
+void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller,
+                  std::shared_ptr<inference::ModelInferRequest> message, TimePoint grpc_deadline,
+                  std::stop_token cancelled, AnswerFunction done) {
   const DecodeContext context{.tenant = caller->tenant,
                               .highest_class = caller->highest_class,
                               .region_owner = caller->key,
@@ -65,7 +66,8 @@ void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller,
   answer.region_outputs = std::move(decoded->region_outputs);
   Request& request = decoded->request;
   request.cancelled = std::move(cancelled);
-  request.done = [&backend, caller, answer = std::move(answer), done = std::move(done)](Result<Response> result) mutable {
+  request.done = [&backend, caller, answer = std::move(answer),
+                  done = std::move(done)](Result<Response> result) mutable {
     if (result && !answer.region_outputs.empty()) {
       if (auto written = write_regions(backend, caller->key, answer, *result); !written) {
         result = std::unexpected(std::move(written.error()));
@@ -100,8 +102,9 @@ grpc::Status encode_answer(grpc::CallbackServerContext* context, grpc::ByteBuffe
 
 }  // namespace
 
-grpc::ServerUnaryReactor* InferCall::start(Backend& backend, CallerResolver& callers, grpc::CallbackServerContext* context,
-                                           const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+grpc::ServerUnaryReactor* InferCall::start(Backend& backend, CallerResolver& callers,
+                                           grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) {
   auto caller = callers.resolve(*context);
   if (!caller) {
     return finished(context, to_status(caller.error()));

@@ -2,8 +2,8 @@
 // One ModelInfer, and one request of a stream: parse, decode, submit, write shared memory, encode.
 #pragma once
 
-#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
@@ -32,15 +32,17 @@ struct Answer {
 
 // `done` gets core's answer after outputs were written to shared memory; called exactly once, at once on refusal.
 using AnswerFunction = std::move_only_function<void(const Answer&, Result<Response>)>;
-void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller, std::shared_ptr<inference::ModelInferRequest> message,
-                  TimePoint grpc_deadline, std::stop_token cancelled, AnswerFunction done);
+void submit_infer(Backend& backend, const std::shared_ptr<const Caller>& caller,
+                  std::shared_ptr<inference::ModelInferRequest> message, TimePoint grpc_deadline,
+                  std::stop_token cancelled, AnswerFunction done);
 
 // The unary call. Deletes itself. One that is answered before start() returns is handed to gRPC as its default reactor
 // instead: reactions of a reactor of one's own each cost gRPC a thread's wake-up.
 class InferCall final : public grpc::ServerUnaryReactor {
  public:
-  static grpc::ServerUnaryReactor* start(Backend& backend, CallerResolver& callers, grpc::CallbackServerContext* context,
-                                         const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+  static grpc::ServerUnaryReactor* start(Backend& backend, CallerResolver& callers,
+                                         grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response);
   void OnCancel() override { stop_.request_stop(); }
   void OnDone() override { delete this; }
 

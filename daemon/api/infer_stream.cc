@@ -7,8 +7,9 @@
 
 namespace npud::api {
 
-// Lifetime: gRPC calls OnDone() after Finish() and after every operation and callback in progress. Finish() is only called when no
-// read, no write and no request is outstanding, so an answer that comes from a worker always finds this object.
+// Lifetime: gRPC calls OnDone() after Finish() and after every operation and callback in progress. Finish() is only
+// called when no read, no write and no request is outstanding, so an answer that comes from a worker always finds this
+// object.
 
 InferStream::InferStream(Backend& backend, CallerResolver& callers, grpc::CallbackServerContext* context)
     : backend_(backend), context_(context) {
@@ -40,7 +41,8 @@ void InferStream::OnReadDone(bool ok) {
                    [this, place](const Answer& answer, Result<Response> result) {
                      auto bytes = result ? encode_stream_response(answer.id, *result, answer.region_outputs)
                                          : Result<grpc::ByteBuffer>(std::unexpected(std::move(result.error())));
-                     answered(*place, bytes ? std::move(*bytes) : encode_stream_error(answer.id, answer.model, bytes.error()));
+                     answered(*place,
+                              bytes ? std::move(*bytes) : encode_stream_error(answer.id, answer.model, bytes.error()));
                    });
     } else {
       answered(*place, encode_stream_error("", "", message.error()));
@@ -70,8 +72,8 @@ void InferStream::OnCancel() {
 }
 
 void InferStream::answered(Place& place, grpc::ByteBuffer answer) {
-  // On a worker's thread: once the answer is visible and the lock is free, another thread may write it and end the stream. So the lock
-  // is held until it is decided what this thread still has to do.
+  // On a worker's thread: once the answer is visible and the lock is free, another thread may write it and end the
+  // stream. So the lock is held until it is decided what this thread still has to do.
   std::unique_lock lock(mutex_);
   place.answer.emplace(std::move(answer));
   go_on(std::move(lock));

@@ -30,7 +30,8 @@ void fill_tensor(inference::ModelMetadataResponse::TensorMetadata* out, const Te
 
 }  // namespace
 
-InferenceService::Reactor* InferenceService::ModelInfer(Context* context, const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+InferenceService::Reactor* InferenceService::ModelInfer(Context* context, const grpc::ByteBuffer* request,
+                                                        grpc::ByteBuffer* response) {
   return InferCall::start(backend_, callers_, context, request, response);
 }
 
@@ -81,7 +82,8 @@ InferenceService::Reactor* InferenceService::ServerMetadata(Context* context, co
   });
 }
 
-InferenceService::Reactor* InferenceService::ModelMetadata(Context* context, const inference::ModelMetadataRequest* request,
+InferenceService::Reactor* InferenceService::ModelMetadata(Context* context,
+                                                           const inference::ModelMetadataRequest* request,
                                                            inference::ModelMetadataResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     auto version = decode_version(request->version());
@@ -125,7 +127,8 @@ InferenceService::Reactor* InferenceService::ModelConfig(Context* context, const
   });
 }
 
-InferenceService::Reactor* InferenceService::ModelStatistics(Context* context, const inference::ModelStatisticsRequest* request,
+InferenceService::Reactor* InferenceService::ModelStatistics(Context* context,
+                                                             const inference::ModelStatisticsRequest* request,
                                                              inference::ModelStatisticsResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     auto version = decode_version(request->version());
@@ -143,8 +146,8 @@ InferenceService::Reactor* InferenceService::ModelStatistics(Context* context, c
       to.set_name(from.model);
       to.set_version(std::to_string(from.version));
       if (from.last_inference_age) {
-        to.set_last_inference(
-            static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now - *from.last_inference_age).count()));
+        to.set_last_inference(static_cast<std::uint64_t>(
+            std::chrono::duration_cast<std::chrono::milliseconds>(now - *from.last_inference_age).count()));
       }
       to.set_inference_count(from.inference_count);
       to.set_execution_count(from.execution_count);

@@ -7,12 +7,13 @@
 
 namespace npud::api {
 
-// The generated layers, one a method: bytes for the two that carry tensors, messages for the rest. (The generated CallbackService has
-// messages for all, and its stream can't be overridden by one of bytes.)
+// The generated layers, one a method: bytes for the two that carry tensors, messages for the rest. (The generated
+// CallbackService has messages for all, and its stream can't be overridden by one of bytes.)
 namespace layers {
 using Generated = inference::GRPCInferenceService;
 using SystemSharedMemoryUnregister = Generated::WithCallbackMethod_SystemSharedMemoryUnregister<Generated::Service>;
-using SystemSharedMemoryRegister = Generated::WithCallbackMethod_SystemSharedMemoryRegister<SystemSharedMemoryUnregister>;
+using SystemSharedMemoryRegister =
+    Generated::WithCallbackMethod_SystemSharedMemoryRegister<SystemSharedMemoryUnregister>;
 using SystemSharedMemoryStatus = Generated::WithCallbackMethod_SystemSharedMemoryStatus<SystemSharedMemoryRegister>;
 using RepositoryModelUnload = Generated::WithCallbackMethod_RepositoryModelUnload<SystemSharedMemoryStatus>;
 using RepositoryModelLoad = Generated::WithCallbackMethod_RepositoryModelLoad<RepositoryModelUnload>;
@@ -28,8 +29,8 @@ using ModelStreamInfer = Generated::WithRawCallbackMethod_ModelStreamInfer<Serve
 using ModelInfer = Generated::WithRawCallbackMethod_ModelInfer<ModelStreamInfer>;
 }  // namespace layers
 
-// inference.GRPCInferenceService for the callers that one resolver tells apart. ModelInfer and ModelStreamInfer take and give bytes:
-// parsing goes into an arena, answers are sent from where the model left them.
+// inference.GRPCInferenceService for the callers that one resolver tells apart. ModelInfer and ModelStreamInfer take
+// and give bytes: parsing goes into an arena, answers are sent from where the model left them.
 class InferenceService final : public layers::ModelInfer {
  public:
   InferenceService(Backend& backend, CallerResolver& callers) : backend_(backend), callers_(callers) {}
@@ -45,14 +46,18 @@ class InferenceService final : public layers::ModelInfer {
   Reactor* ServerLive(Context*, const inference::ServerLiveRequest*, inference::ServerLiveResponse*) override;
   Reactor* ServerReady(Context*, const inference::ServerReadyRequest*, inference::ServerReadyResponse*) override;
   Reactor* ModelReady(Context*, const inference::ModelReadyRequest*, inference::ModelReadyResponse*) override;
-  Reactor* ServerMetadata(Context*, const inference::ServerMetadataRequest*, inference::ServerMetadataResponse*) override;
+  Reactor* ServerMetadata(Context*, const inference::ServerMetadataRequest*,
+                          inference::ServerMetadataResponse*) override;
   Reactor* ModelMetadata(Context*, const inference::ModelMetadataRequest*, inference::ModelMetadataResponse*) override;
   Reactor* ModelConfig(Context*, const inference::ModelConfigRequest*, inference::ModelConfigResponse*) override;
-  Reactor* ModelStatistics(Context*, const inference::ModelStatisticsRequest*, inference::ModelStatisticsResponse*) override;
+  Reactor* ModelStatistics(Context*, const inference::ModelStatisticsRequest*,
+                           inference::ModelStatisticsResponse*) override;
 
   // repository_calls.cc
-  Reactor* RepositoryIndex(Context*, const inference::RepositoryIndexRequest*, inference::RepositoryIndexResponse*) override;
-  Reactor* RepositoryModelLoad(Context*, const inference::RepositoryModelLoadRequest*, inference::RepositoryModelLoadResponse*) override;
+  Reactor* RepositoryIndex(Context*, const inference::RepositoryIndexRequest*,
+                           inference::RepositoryIndexResponse*) override;
+  Reactor* RepositoryModelLoad(Context*, const inference::RepositoryModelLoadRequest*,
+                               inference::RepositoryModelLoadResponse*) override;
   Reactor* RepositoryModelUnload(Context*, const inference::RepositoryModelUnloadRequest*,
                                  inference::RepositoryModelUnloadResponse*) override;
   Reactor* SystemSharedMemoryStatus(Context*, const inference::SystemSharedMemoryStatusRequest*,

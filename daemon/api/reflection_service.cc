@@ -9,11 +9,12 @@
 namespace npud::api {
 namespace {
 
+using google::protobuf::FileDescriptor;
 using grpc::reflection::v1alpha::ServerReflectionRequest;
 using grpc::reflection::v1alpha::ServerReflectionResponse;
-using google::protobuf::FileDescriptor;
 
-void add_with_imports(const FileDescriptor* file, std::set<const FileDescriptor*>& seen, ServerReflectionResponse& response) {
+void add_with_imports(const FileDescriptor* file, std::set<const FileDescriptor*>& seen,
+                      ServerReflectionResponse& response) {
   if (!seen.insert(file).second) {
     return;
   }
@@ -25,7 +26,8 @@ void add_with_imports(const FileDescriptor* file, std::set<const FileDescriptor*
   }
 }
 
-void answer(const ServerReflectionRequest& request, const std::vector<std::string>& services, ServerReflectionResponse& response) {
+void answer(const ServerReflectionRequest& request, const std::vector<std::string>& services,
+            ServerReflectionResponse& response) {
   const auto* pool = google::protobuf::DescriptorPool::generated_pool();
   const FileDescriptor* file = nullptr;
   std::string asked;
@@ -46,7 +48,9 @@ void answer(const ServerReflectionRequest& request, const std::vector<std::strin
       file = pool->FindFileContainingSymbol(asked);
       break;
     case ServerReflectionRequest::kFileContainingExtension:
-    case ServerReflectionRequest::kAllExtensionNumbersOfType: asked = "extensions, of which there are none"; break;
+    case ServerReflectionRequest::kAllExtensionNumbersOfType:
+      asked = "extensions, of which there are none";
+      break;
     case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
       response.mutable_error_response()->set_error_code(grpc::StatusCode::INVALID_ARGUMENT);
       response.mutable_error_response()->set_error_message("the request asks for nothing");

@@ -8,8 +8,8 @@
 
 namespace npud::api {
 
-// grpc.reflection.v1alpha over the descriptors linked into the daemon. On the callback API, unlike the library's own, so that a tenant's
-// server has no threads of its own.
+// grpc.reflection.v1alpha over the descriptors linked into the daemon. On the callback API, unlike the library's own,
+// so that a tenant's server has no threads of its own.
 class ReflectionService final : public grpc::reflection::v1alpha::ServerReflection::CallbackService {
  public:
   explicit ReflectionService(std::vector<std::string> services) : services_(std::move(services)) {}

@@ -10,15 +10,26 @@ namespace npud::api {
 namespace {
 
 // What Repository takes: text. Bytes are for file contents, which it refuses by name.
-std::map<std::string, std::string> texts(const google::protobuf::Map<std::string, inference::ModelRepositoryParameter>& parameters) {
+std::map<std::string, std::string> texts(
+    const google::protobuf::Map<std::string, inference::ModelRepositoryParameter>& parameters) {
   std::map<std::string, std::string> out;
   for (const auto& [name, value] : parameters) {
     switch (value.parameter_choice_case()) {
-      case inference::ModelRepositoryParameter::kBoolParam: out[name] = value.bool_param() ? "true" : "false"; break;
-      case inference::ModelRepositoryParameter::kInt64Param: out[name] = std::to_string(value.int64_param()); break;
-      case inference::ModelRepositoryParameter::kStringParam: out[name] = value.string_param(); break;
-      case inference::ModelRepositoryParameter::kBytesParam: out[name] = value.bytes_param(); break;
-      case inference::ModelRepositoryParameter::PARAMETER_CHOICE_NOT_SET: out[name] = ""; break;
+      case inference::ModelRepositoryParameter::kBoolParam:
+        out[name] = value.bool_param() ? "true" : "false";
+        break;
+      case inference::ModelRepositoryParameter::kInt64Param:
+        out[name] = std::to_string(value.int64_param());
+        break;
+      case inference::ModelRepositoryParameter::kStringParam:
+        out[name] = value.string_param();
+        break;
+      case inference::ModelRepositoryParameter::kBytesParam:
+        out[name] = value.bytes_param();
+        break;
+      case inference::ModelRepositoryParameter::PARAMETER_CHOICE_NOT_SET:
+        out[name] = "";
+        break;
     }
   }
   return out;
@@ -35,7 +46,8 @@ Result<> only_repository(const std::string& name) {
 
 Result<Regions*> InferenceService::regions_for(const Caller& caller) const {
   if (!caller.uid) {
-    return fail(ErrorCode::permission_denied, "shared memory is for callers on the unix socket: another machine has none in common");
+    return fail(ErrorCode::permission_denied,
+                "shared memory is for callers on the unix socket: another machine has none in common");
   }
   if (backend_.regions == nullptr) {
     return fail(ErrorCode::unimplemented, "shared memory is switched off here (shared_memory.enabled in npud.toml)");
@@ -43,7 +55,8 @@ Result<Regions*> InferenceService::regions_for(const Caller& caller) const {
   return backend_.regions;
 }
 
-InferenceService::Reactor* InferenceService::RepositoryIndex(Context* context, const inference::RepositoryIndexRequest* request,
+InferenceService::Reactor* InferenceService::RepositoryIndex(Context* context,
+                                                             const inference::RepositoryIndexRequest* request,
                                                              inference::RepositoryIndexResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller&) -> Result<> {
     if (auto known = only_repository(request->repository_name()); !known) {
@@ -80,20 +93,21 @@ InferenceService::Reactor* InferenceService::RepositoryModelLoad(Context* contex
   return reactor;
 }
 
-InferenceService::Reactor* InferenceService::RepositoryModelUnload(Context* context,
-                                                                   const inference::RepositoryModelUnloadRequest* request,
-                                                                   inference::RepositoryModelUnloadResponse*) {
-  return answer_later(backend_.blocking, callers_, context, Right::administrator, [this, request](const Caller&) -> Result<> {
-    if (auto known = only_repository(request->repository_name()); !known) {
-      return known;
-    }
-    return backend_.repository.unload(request->model_name(), texts(request->parameters()));
-  });
+InferenceService::Reactor* InferenceService::RepositoryModelUnload(
+    Context* context, const inference::RepositoryModelUnloadRequest* request,
+    inference::RepositoryModelUnloadResponse*) {
+  return answer_later(backend_.blocking, callers_, context, Right::administrator,
+                      [this, request](const Caller&) -> Result<> {
+                        if (auto known = only_repository(request->repository_name()); !known) {
+                          return known;
+                        }
+                        return backend_.repository.unload(request->model_name(), texts(request->parameters()));
+                      });
 }
 
-InferenceService::Reactor* InferenceService::SystemSharedMemoryStatus(Context* context,
-                                                                      const inference::SystemSharedMemoryStatusRequest* request,
-                                                                      inference::SystemSharedMemoryStatusResponse* out) {
+InferenceService::Reactor* InferenceService::SystemSharedMemoryStatus(
+    Context* context, const inference::SystemSharedMemoryStatusRequest* request,
+    inference::SystemSharedMemoryStatusResponse* out) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller& caller) -> Result<> {
     auto regions = regions_for(caller);
     if (!regions) {
@@ -114,21 +128,22 @@ InferenceService::Reactor* InferenceService::SystemSharedMemoryStatus(Context* c
   });
 }
 
-InferenceService::Reactor* InferenceService::SystemSharedMemoryRegister(Context* context,
-                                                                        const inference::SystemSharedMemoryRegisterRequest* request,
-                                                                        inference::SystemSharedMemoryRegisterResponse*) {
+InferenceService::Reactor* InferenceService::SystemSharedMemoryRegister(
+    Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
+    inference::SystemSharedMemoryRegisterResponse*) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller& caller) -> Result<> {
     auto regions = regions_for(caller);
     if (!regions) {
       return std::unexpected(regions.error());
     }
-    return (*regions)->add(caller.key, *caller.uid, {request->name(), request->key(), request->offset(), request->byte_size()});
+    return (*regions)->add(caller.key, *caller.uid,
+                           {request->name(), request->key(), request->offset(), request->byte_size()});
   });
 }
 
-InferenceService::Reactor* InferenceService::SystemSharedMemoryUnregister(Context* context,
-                                                                          const inference::SystemSharedMemoryUnregisterRequest* request,
-                                                                          inference::SystemSharedMemoryUnregisterResponse*) {
+InferenceService::Reactor* InferenceService::SystemSharedMemoryUnregister(
+    Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
+    inference::SystemSharedMemoryUnregisterResponse*) {
   return answer_now(callers_, context, Right::anybody, [&](const Caller& caller) -> Result<> {
     auto regions = regions_for(caller);
     if (!regions) {

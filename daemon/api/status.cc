@@ -10,23 +10,36 @@ namespace {
 
 grpc::StatusCode code_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::cancelled: return grpc::StatusCode::CANCELLED;
-    case ErrorCode::invalid_argument: return grpc::StatusCode::INVALID_ARGUMENT;
-    case ErrorCode::deadline_exceeded: return grpc::StatusCode::DEADLINE_EXCEEDED;
-    case ErrorCode::not_found: return grpc::StatusCode::NOT_FOUND;
-    case ErrorCode::already_exists: return grpc::StatusCode::ALREADY_EXISTS;
-    case ErrorCode::permission_denied: return grpc::StatusCode::PERMISSION_DENIED;
-    case ErrorCode::resource_exhausted: return grpc::StatusCode::RESOURCE_EXHAUSTED;
-    case ErrorCode::failed_precondition: return grpc::StatusCode::FAILED_PRECONDITION;
-    case ErrorCode::unavailable: return grpc::StatusCode::UNAVAILABLE;
-    case ErrorCode::unimplemented: return grpc::StatusCode::UNIMPLEMENTED;
-    case ErrorCode::data_loss: return grpc::StatusCode::DATA_LOSS;
-    case ErrorCode::internal: return grpc::StatusCode::INTERNAL;
+    case ErrorCode::cancelled:
+      return grpc::StatusCode::CANCELLED;
+    case ErrorCode::invalid_argument:
+      return grpc::StatusCode::INVALID_ARGUMENT;
+    case ErrorCode::deadline_exceeded:
+      return grpc::StatusCode::DEADLINE_EXCEEDED;
+    case ErrorCode::not_found:
+      return grpc::StatusCode::NOT_FOUND;
+    case ErrorCode::already_exists:
+      return grpc::StatusCode::ALREADY_EXISTS;
+    case ErrorCode::permission_denied:
+      return grpc::StatusCode::PERMISSION_DENIED;
+    case ErrorCode::resource_exhausted:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case ErrorCode::failed_precondition:
+      return grpc::StatusCode::FAILED_PRECONDITION;
+    case ErrorCode::unavailable:
+      return grpc::StatusCode::UNAVAILABLE;
+    case ErrorCode::unimplemented:
+      return grpc::StatusCode::UNIMPLEMENTED;
+    case ErrorCode::data_loss:
+      return grpc::StatusCode::DATA_LOSS;
+    case ErrorCode::internal:
+      return grpc::StatusCode::INTERNAL;
   }
   return grpc::StatusCode::INTERNAL;
 }
 
-// Headers are limited to some KiB by every gRPC client; a sentence that quotes a long name must not cost the whole answer.
+// Headers are limited to some KiB by every gRPC client; a sentence that quotes a long name must not cost the whole
+// answer.
 constexpr std::size_t max_message_bytes = 2048;
 
 }  // namespace

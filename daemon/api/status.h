@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors on the wire: the code one to one, the sentence as the message, and google.rpc details (RetryInfo, ErrorInfo) for programs.
+// Errors on the wire: the code one to one, the sentence as the message, and google.rpc details (RetryInfo, ErrorInfo)
+// for programs.
 #pragma once
 
 #include <grpcpp/support/status.h>

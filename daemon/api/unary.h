@@ -16,12 +16,13 @@ namespace npud::api {
 
 enum class Right { anybody, administrator };
 
-inline Result<std::shared_ptr<const Caller>> admitted(CallerResolver& callers, const grpc::CallbackServerContext& context,
-                                                      Right right) {
+inline Result<std::shared_ptr<const Caller>> admitted(CallerResolver& callers,
+                                                      const grpc::CallbackServerContext& context, Right right) {
   auto caller = callers.resolve(context);
   if (caller && right == Right::administrator && !(*caller)->admin) {
     return fail(ErrorCode::permission_denied,
-                "this call is for administrators: root, npud's own user, and admin.uids and admin.certificates in npud.toml; you are " +
+                "this call is for administrators: root, npud's own user, and admin.uids and admin.certificates in "
+                "npud.toml; you are " +
                     (*caller)->key);
   }
   return caller;
@@ -39,7 +40,8 @@ grpc::ServerWriteReactor<Response>* refused_stream(const grpc::Status& status) {
 
 // Runs `work(caller) -> Result<>` at once.
 template <class Work>
-grpc::ServerUnaryReactor* answer_now(CallerResolver& callers, grpc::CallbackServerContext* context, Right right, Work work) {
+grpc::ServerUnaryReactor* answer_now(CallerResolver& callers, grpc::CallbackServerContext* context, Right right,
+                                     Work work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto caller = admitted(callers, *context, right);
   if (!caller) {
@@ -53,8 +55,8 @@ grpc::ServerUnaryReactor* answer_now(CallerResolver& callers, grpc::CallbackServ
 
 // Runs `work(caller) -> Result<>` on the pool. Request, response and context stay valid until Finish().
 template <class Work>
-grpc::ServerUnaryReactor* answer_later(BlockingPool& pool, CallerResolver& callers, grpc::CallbackServerContext* context, Right right,
-                                       Work work) {
+grpc::ServerUnaryReactor* answer_later(BlockingPool& pool, CallerResolver& callers,
+                                       grpc::CallbackServerContext* context, Right right, Work work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto caller = admitted(callers, *context, right);
   if (!caller) {

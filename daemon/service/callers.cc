@@ -11,7 +11,8 @@
 namespace npud {
 namespace {
 
-TenantSettings settings_of(double weight, const std::string& max_class, std::uint32_t max_requests, std::uint64_t max_bytes) {
+TenantSettings settings_of(double weight, const std::string& max_class, std::uint32_t max_requests,
+                           std::uint64_t max_bytes) {
   return {.weight = weight,
           .max_in_flight = max_requests,
           .max_bytes = max_bytes,
@@ -25,11 +26,13 @@ Result<> Callers::configure(const Config& config) {
   std::vector<TenantRule> rules;
   for (const TenantConfig& tenant : config.tenants) {
     TenantRule rule{tenant.name, {tenant.uids.begin(), tenant.uids.end()}, tenant.certificates, {}};
-    rule.settings = settings_of(tenant.weight, tenant.max_class, tenant.max_requests != 0 ? tenant.max_requests : d.max_requests,
-                                tenant.max_bytes != 0 ? tenant.max_bytes : d.max_bytes);
+    rule.settings =
+        settings_of(tenant.weight, tenant.max_class, tenant.max_requests != 0 ? tenant.max_requests : d.max_requests,
+                    tenant.max_bytes != 0 ? tenant.max_bytes : d.max_bytes);
     rules.push_back(std::move(rule));
   }
-  if (auto done = tenants_.configure(settings_of(d.weight, d.max_class, d.max_requests, d.max_bytes), std::move(rules)); !done) {
+  if (auto done = tenants_.configure(settings_of(d.weight, d.max_class, d.max_requests, d.max_bytes), std::move(rules));
+      !done) {
     return done;
   }
   {
@@ -92,7 +95,8 @@ Result<std::shared_ptr<const api::Caller>> CertificateResolver::resolve(const gr
       return callers_.for_certificate(std::string(values.front().data(), values.front().size()));
     }
   }
-  return fail(ErrorCode::permission_denied, "the client certificate has neither a common name nor a DNS name, so it names no tenant");
+  return fail(ErrorCode::permission_denied,
+              "the client certificate has neither a common name nor a DNS name, so it names no tenant");
 }
 
 }  // namespace npud

@@ -30,8 +30,8 @@ class Callers {
   TenantTable& tenants_;
   std::atomic<std::uint64_t> generation_{1};
   mutable std::mutex mutex_;
-  std::set<uid_t> admin_uids_;                 // under mutex_
-  std::set<std::string> admin_certificates_;   // under mutex_
+  std::set<uid_t> admin_uids_;                // under mutex_
+  std::set<std::string> admin_certificates_;  // under mutex_
 };
 
 // Everybody behind one unix server is this uid. Remembers the answer until the configuration changes.

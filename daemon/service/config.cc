@@ -26,8 +26,8 @@ Result<> apply_file(Config& config, const fs::path& path) {
   }
   if (size_bytes > max_file_bytes) {
     return fail(ErrorCode::invalid_argument,
-                std::format("{}: {} bytes are too many for a configuration file (at most {})", path.string(), size_bytes,
-                            max_file_bytes));
+                std::format("{}: {} bytes are too many for a configuration file (at most {})", path.string(),
+                            size_bytes, max_file_bytes));
   }
   std::ifstream stream(path);
   std::stringstream text;
@@ -246,8 +246,7 @@ Result<PriorityClass> priority_class_from_name(std::string_view name) {
   if (name == "realtime") return PriorityClass::realtime;
   if (name == "interactive") return PriorityClass::interactive;
   if (name == "batch") return PriorityClass::batch;
-  return fail(ErrorCode::invalid_argument,
-              std::format("'{}' is no class: use realtime, interactive or batch", name));
+  return fail(ErrorCode::invalid_argument, std::format("'{}' is no class: use realtime, interactive or batch", name));
 }
 
 }  // namespace npud

@@ -29,7 +29,8 @@ struct ServerConfig {
   std::chrono::milliseconds handshake_timeout{5000};
   std::chrono::milliseconds idle_timeout{300000};  // a tenant's server without connections goes away after it
   std::chrono::milliseconds drain_timeout{10000};
-  std::chrono::milliseconds stall_timeout{120000};  // work in hand and nothing ends: systemd's watchdog isn't fed any more
+  std::chrono::milliseconds stall_timeout{
+      120000};  // work in hand and nothing ends: systemd's watchdog isn't fed any more
   std::uint64_t max_message_bytes = 64ull << 20;
   std::uint64_t transport_memory_bytes = 256ull << 20;  // what gRPC may hold for all connections together
 };
@@ -51,12 +52,12 @@ struct LogConfig {
 
 struct RepositoryConfig {
   std::string path = "/var/lib/npud/models";
-  std::string mode = "none";                    // "none": all at start; "explicit": on request; "poll": follows the directory
+  std::string mode = "none";  // "none": all at start; "explicit": on request; "poll": follows the directory
   std::chrono::milliseconds poll_interval{5000};
-  std::vector<std::string> load;                // explicit: loaded at start
-  bool follow_links = false;                    // symbolic links that leave the repository
+  std::vector<std::string> load;  // explicit: loaded at start
+  bool follow_links = false;      // symbolic links that leave the repository
   std::uint32_t load_threads = 2;
-  std::string snapshot_directory;               // copies of what is loaded; empty: $CACHE_DIRECTORY/snapshots, or none without it
+  std::string snapshot_directory;  // copies of what is loaded; empty: $CACHE_DIRECTORY/snapshots, or none without it
 };
 
 struct EngineConfig {
@@ -66,7 +67,7 @@ struct EngineConfig {
 };
 
 struct QueueConfig {
-  std::uint32_t max_requests = 64;  // per model, unless its config.pbtxt says otherwise
+  std::uint32_t max_requests = 64;               // per model, unless its config.pbtxt says otherwise
   std::chrono::milliseconds default_timeout{0};  // 0: none
 };
 
@@ -77,15 +78,17 @@ struct HostDeviceConfig {
 };
 
 struct RknpuDeviceConfig {
-  std::string enable = "auto";  // "auto": where there is one; "on": it must be there; "off"
-  std::string node;             // "/dev/dri/renderD128"; empty: the first whose driver is rknpu
-  std::string verify = "sampled";  // how many results are checked: "off", "sampled", "always"
+  std::string enable = "auto";              // "auto": where there is one; "on": it must be there; "off"
+  std::string node;                         // "/dev/dri/renderD128"; empty: the first whose driver is rknpu
+  std::string verify = "sampled";           // how many results are checked: "off", "sampled", "always"
   std::chrono::milliseconds timeout{2000};  // of one job's execution
-  std::uint64_t aperture_bytes = 0;  // of resident weights and activations; 0: what the device has, half the machine's memory at most
-  bool host_fallback = true;    // requests that it can't answer run on the host
-  std::string cache;            // directory of packed models; empty: $CACHE_DIRECTORY/packed, or none without it
+  std::uint64_t aperture_bytes =
+      0;  // of resident weights and activations; 0: what the device has, half the machine's memory at most
+  bool host_fallback = true;  // requests that it can't answer run on the host
+  std::string cache;          // directory of packed models; empty: $CACHE_DIRECTORY/packed, or none without it
   std::uint64_t cache_bytes = std::uint64_t{4} << 30;
-  std::chrono::milliseconds rearm{1000}, rearm_most{60000};  // until it is tried again after it failed; doubled each time up to the most
+  std::chrono::milliseconds rearm{1000},
+      rearm_most{60000};  // until it is tried again after it failed; doubled each time up to the most
 };
 
 struct SharedMemoryConfig {
@@ -96,18 +99,18 @@ struct SharedMemoryConfig {
 };
 
 struct AdminConfig {
-  std::vector<uid_t> uids;                 // may load, unload, drain, reset; root and the daemon's own uid always may
+  std::vector<uid_t> uids;  // may load, unload, drain, reset; root and the daemon's own uid always may
   std::vector<std::string> certificates;
 };
 
 struct TenantConfig {
   std::string name;
   std::vector<uid_t> uids;
-  std::vector<std::string> certificates;   // names of client certificates
+  std::vector<std::string> certificates;  // names of client certificates
   std::uint32_t weight = 100;
-  std::string max_class = "interactive";   // the highest class that it may ask for: realtime, interactive, batch
-  std::uint32_t max_requests = 0;          // in flight; 0: the default
-  std::uint64_t max_bytes = 0;             // of payload in flight; 0: the default
+  std::string max_class = "interactive";  // the highest class that it may ask for: realtime, interactive, batch
+  std::uint32_t max_requests = 0;         // in flight; 0: the default
+  std::uint64_t max_bytes = 0;            // of payload in flight; 0: the default
 };
 
 struct TenantDefaults {
@@ -135,8 +138,8 @@ struct Config {
   std::vector<std::filesystem::path> files;  // that it was read from, in order
 };
 
-// Where configuration lies. The first existing main file of the directories counts; then the drop-ins of all of them, sorted by file
-// name, one in an earlier directory hiding one of the same name in a later (as systemd does it).
+// Where configuration lies. The first existing main file of the directories counts; then the drop-ins of all of them,
+// sorted by file name, one in an earlier directory hiding one of the same name in a later (as systemd does it).
 struct ConfigSources {
   std::filesystem::path file;  // --config: this file and FILE.d/*.toml, nothing else; must exist
   std::vector<std::filesystem::path> directories{"/etc/npud", "/run/npud", "/usr/lib/npud"};

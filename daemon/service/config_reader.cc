@@ -13,13 +13,20 @@ namespace {
 
 std::string kind_of(const toml::node& node) {
   switch (node.type()) {
-    case toml::node_type::table: return "a table";
-    case toml::node_type::array: return "a list";
-    case toml::node_type::string: return "a string";
-    case toml::node_type::integer: return "an integer";
-    case toml::node_type::floating_point: return "a number with a fraction";
-    case toml::node_type::boolean: return "true or false";
-    default: return "a date or time";
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "a list";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number with a fraction";
+    case toml::node_type::boolean:
+      return "true or false";
+    default:
+      return "a date or time";
   }
 }
 
@@ -33,11 +40,16 @@ std::optional<std::uint64_t> bytes_from_text(std::string_view text) {
   std::string_view unit(end, text.data() + text.size());
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   unsigned shift = 0;
-  if (unit == "KiB") shift = 10;
-  else if (unit == "MiB") shift = 20;
-  else if (unit == "GiB") shift = 30;
-  else if (unit == "TiB") shift = 40;
-  else if (!unit.empty() && unit != "B") return std::nullopt;
+  if (unit == "KiB")
+    shift = 10;
+  else if (unit == "MiB")
+    shift = 20;
+  else if (unit == "GiB")
+    shift = 30;
+  else if (unit == "TiB")
+    shift = 40;
+  else if (!unit.empty() && unit != "B")
+    return std::nullopt;
   if (number > (~0ull >> shift)) {
     return std::nullopt;
   }
@@ -220,7 +232,8 @@ class Reader {
       return;
     }
     if (!parse(*node)) {
-      return complain(*node, std::format("{}.{} is {} that doesn't fit: expected {}", section_, key, kind_of(*node), expected));
+      return complain(
+          *node, std::format("{}.{} is {} that doesn't fit: expected {}", section_, key, kind_of(*node), expected));
     }
     table_->erase(key);
   }
@@ -265,9 +278,8 @@ Result<> apply_config_text(Config& config, std::string_view text, const std::str
   try {
     root = toml::parse(text, name);
   } catch (const toml::parse_error& error) {
-    return fail(ErrorCode::invalid_argument,
-                std::format("{}:{}:{}: {}", name, error.source().begin.line, error.source().begin.column,
-                            error.description()));
+    return fail(ErrorCode::invalid_argument, std::format("{}:{}:{}: {}", name, error.source().begin.line,
+                                                         error.source().begin.column, error.description()));
   }
   Config changed = config;
   Reader reader(root, name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one list of configuration keys. A visitor is called with each key and a reference to its value: the reader fills them in, the
-// dumper writes them out, so the two cannot disagree.
+// The one list of configuration keys. A visitor is called with each key and a reference to its value: the reader fills
+// them in, the dumper writes them out, so the two cannot disagree.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,8 @@ enum class Opening { unknown, right, wrong };
 Opening judge(ListenerKind kind, std::span<const std::byte> seen) {
   if (kind == ListenerKind::tcp_tls) {
     const std::size_t n = std::min(seen.size(), tls_start.size());
-    if (!std::equal(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(n), tls_start.begin())) return Opening::wrong;
+    if (!std::equal(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(n), tls_start.begin()))
+      return Opening::wrong;
     return n == tls_start.size() ? Opening::right : Opening::unknown;
   }
   const std::size_t n = std::min(seen.size(), http2_preface.size());
@@ -55,7 +56,8 @@ Result<> Connections::start() {
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
     event = {.events = EPOLLIN, .data = {.u64 = listener_key + i}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listeners_[i].fd(), &event) != 0) {
-      return fail(ErrorCode::unavailable, std::format("can't watch {}: {}", listeners_[i].address(), errno_text(errno)));
+      return fail(ErrorCode::unavailable,
+                  std::format("can't watch {}: {}", listeners_[i].address(), errno_text(errno)));
     }
   }
   listening_ = true;
@@ -77,9 +79,7 @@ void Connections::stop() {
   }
 }
 
-ConnectionCounts Connections::counts() const {
-  return {accepted_, refused_, timed_out_, silent_count_, open_count_};
-}
+ConnectionCounts Connections::counts() const { return {accepted_, refused_, timed_out_, silent_count_, open_count_}; }
 
 std::uint32_t& Connections::count_of(const Peer& peer) {
   return by_peer_[peer.via == ListenerKind::unix_socket ? static_cast<std::int64_t>(peer.uid) : -1];
@@ -143,7 +143,8 @@ void Connections::accept_all(const Listener& listener) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         // The connection stays in the backlog and the listener readable: look again a little later instead of spinning.
         listeners_paused_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-        refuse(std::format("no descriptor for a connection: {} (raise LimitNOFILE)", errno_text(errno)), {listener.kind(), 0});
+        refuse(std::format("no descriptor for a connection: {} (raise LimitNOFILE)", errno_text(errno)),
+               {listener.kind(), 0});
       }
       return;
     }
@@ -162,7 +163,8 @@ void Connections::accept_all(const Listener& listener) {
     }
     if (count_of(peer) >= limit_of(peer)) {
       // Of the same peer's own silent ones the oldest makes room.
-      const auto own = std::ranges::find_if(silent_, [&](const Connection& c) { return c.peer.via == peer.via && c.peer.uid == peer.uid; });
+      const auto own = std::ranges::find_if(
+          silent_, [&](const Connection& c) { return c.peer.via == peer.via && c.peer.uid == peer.uid; });
       if (own == silent_.end()) {
         refuse("this user has server.max_connections_per_tenant open", peer);
         continue;
@@ -209,9 +211,13 @@ void Connections::look(List::iterator connection) {
     return drop(connection);
   }
   switch (judge(connection->peer.via, std::span(seen).first(static_cast<std::size_t>(n)))) {
-    case Opening::unknown: return;
-    case Opening::wrong: ++timed_out_; return drop(connection);
-    case Opening::right: return hand_over(connection);
+    case Opening::unknown:
+      return;
+    case Opening::wrong:
+      ++timed_out_;
+      return drop(connection);
+    case Opening::right:
+      return hand_over(connection);
   }
 }
 

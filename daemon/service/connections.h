@@ -45,19 +45,21 @@ class ConnectionSink {
 
 struct ConnectionCounts {
   std::uint64_t accepted = 0;
-  std::uint64_t refused = 0;         // over a limit
-  std::uint64_t timed_out = 0;       // said nothing in time, or not HTTP/2
-  std::uint32_t silent = 0;          // now
-  std::uint32_t open = 0;            // now, handed over
+  std::uint64_t refused = 0;    // over a limit
+  std::uint64_t timed_out = 0;  // said nothing in time, or not HTTP/2
+  std::uint32_t silent = 0;     // now
+  std::uint32_t open = 0;       // now, handed over
 };
 
-// One thread with one epoll set. A new connection costs a descriptor and a list node until its first bytes are those of an HTTP/2
-// client (RFC 9113, 3.4) or of a TLS handshake record; only then does gRPC see it. A peer that says nothing, or something
-// else, is closed after handshake_timeout, and when max_silent of them wait the oldest goes first, so that they can't keep others out.
-// Of each connection handed over a duplicate descriptor is kept, only to learn from the kernel when both sides are shut down.
+// One thread with one epoll set. A new connection costs a descriptor and a list node until its first bytes are those of
+// an HTTP/2 client (RFC 9113, 3.4) or of a TLS handshake record; only then does gRPC see it. A peer that says nothing,
+// or something else, is closed after handshake_timeout, and when max_silent of them wait the oldest goes first, so that
+// they can't keep others out. Of each connection handed over a duplicate descriptor is kept, only to learn from the
+// kernel when both sides are shut down.
 class Connections {
  public:
-  Connections(std::vector<Listener> listeners, ConnectionLimits limits, ConnectionSink& sink, System& system = System::real());
+  Connections(std::vector<Listener> listeners, ConnectionLimits limits, ConnectionSink& sink,
+              System& system = System::real());
   ~Connections();  // as stop()
 
   Result<> start();

@@ -87,24 +87,25 @@ Result<> Daemon::open() {
   if (npu_) {
     devices.push_back({npu_->device.get(), npu_->arbiter.get(), [this] { return npu_->device->canary(); }});
   }
-  backend_ = std::make_unique<api::Backend>(
-      api::Backend{.clock = clock_,
-                   .server = *server_,
-                   .repository = *repository_,
-                   .tenants = tenants_,
-                   .events = events_,
-                   .devices = std::move(devices),
-                   .regions = config_.shared_memory.enabled ? &shared_memory_ : nullptr,
-                   .blocking = blocking_,
-                   .facts = [this] { return facts(); },
-                   .ready = [this] { return ready_.load(); },
-                   .started = clock_.now(),
-                   .max_requests_per_stream = config_.server.max_requests_per_stream});
+  backend_ =
+      std::make_unique<api::Backend>(api::Backend{.clock = clock_,
+                                                  .server = *server_,
+                                                  .repository = *repository_,
+                                                  .tenants = tenants_,
+                                                  .events = events_,
+                                                  .devices = std::move(devices),
+                                                  .regions = config_.shared_memory.enabled ? &shared_memory_ : nullptr,
+                                                  .blocking = blocking_,
+                                                  .facts = [this] { return facts(); },
+                                                  .ready = [this] { return ready_.load(); },
+                                                  .started = clock_.now(),
+                                                  .max_requests_per_stream = config_.server.max_requests_per_stream});
   return open_sockets();
 }
 
 Result<> Daemon::open_engine() {
-  auto runtime = Runtime::create({.threads = config_.engine.threads, .spin = config_.engine.spin, .log = log_runtime_line});
+  auto runtime =
+      Runtime::create({.threads = config_.engine.threads, .spin = config_.engine.spin, .log = log_runtime_line});
   if (!runtime) {
     return std::unexpected(runtime.error());
   }
@@ -132,18 +133,23 @@ Result<> Daemon::open_engine() {
   loader_options.load_tenant = *own_tenant;
   loader_options.queue_defaults.max_queued = config_.queue.max_requests;
   loader_options.queue_defaults.default_timeout = config_.queue.default_timeout;
-  loader_options.queue_defaults.instances = config_.host.cores;  // one session serves them all, so they cost activations
+  loader_options.queue_defaults.instances =
+      config_.host.cores;  // one session serves them all, so they cost activations
   loader_options.snapshot_directory = config_.repository.snapshot_directory;
-  if (const char* cache = std::getenv("CACHE_DIRECTORY"); cache != nullptr && loader_options.snapshot_directory.empty()) {
+  if (const char* cache = std::getenv("CACHE_DIRECTORY");
+      cache != nullptr && loader_options.snapshot_directory.empty()) {
     loader_options.snapshot_directory = std::filesystem::path(cache) / "snapshots";
   }
-  auto loader = OnnxLoader::create(loader_options, *runtime_, *host_, *host_arbiter_, clock_, npu_ ? npu_->target.get() : nullptr);
+  auto loader = OnnxLoader::create(loader_options, *runtime_, *host_, *host_arbiter_, clock_,
+                                   npu_ ? npu_->target.get() : nullptr);
   if (!loader) {
     return std::unexpected(loader.error());
   }
   loader_ = std::move(*loader);
   server_ = std::make_unique<Server>(
-      ServerSettings{.workers = config_.engine.workers != 0 ? config_.engine.workers : default_workers, .inline_below = inline_below}, clock_, tenants_, events_);
+      ServerSettings{.workers = config_.engine.workers != 0 ? config_.engine.workers : default_workers,
+                     .inline_below = inline_below},
+      clock_, tenants_, events_);
   RepositoryOptions options{.root = config_.repository.path,
                             .mode = control_mode_from_name(config_.repository.mode).value_or(ControlMode::none),
                             .poll_interval = config_.repository.poll_interval,
@@ -221,7 +227,8 @@ api::DaemonFacts Daemon::facts() const {
 void Daemon::load_models() {
   loading_ = std::jthread([this] {
     if (auto started = repository_->start(); !started) {
-      log_line(LogLevel::error, message_id::model_failed, std::format("The repository can't be served: {}", started.error().message));
+      log_line(LogLevel::error, message_id::model_failed,
+               std::format("The repository can't be served: {}", started.error().message));
     }
     ::malloc_trim(0);  // what loading took and gave back
     ready_ = true;
@@ -231,7 +238,8 @@ void Daemon::load_models() {
     for (const Listener& listener : connections_->listeners()) {
       addresses += (addresses.empty() ? "" : " ") + listener.address();
     }
-    log_line(LogLevel::notice, message_id::started, std::format("npud serves {} model versions on {}.", server_->all().size(), addresses),
+    log_line(LogLevel::notice, message_id::started,
+             std::format("npud serves {} model versions on {}.", server_->all().size(), addresses),
              {{"ADDRESS", addresses}});
     notify_ready(status);
   });
@@ -244,10 +252,15 @@ Result<> Daemon::run() {
   load_models();
   for (;;) {
     switch (next_signal()) {
-      case SIGHUP: reload(); break;
+      case SIGHUP:
+        reload();
+        break;
       case SIGTERM:
-      case SIGINT: drain(); return {};
-      default: break;
+      case SIGINT:
+        drain();
+        return {};
+      default:
+        break;
     }
   }
 }
@@ -271,7 +284,8 @@ int Daemon::next_signal() {
       stuck = false;
     } else if (!stuck) {
       stuck = true;
-      log_line(LogLevel::error, message_id::no_progress, std::format("npud makes no progress: {}.", progress_->reason()));
+      log_line(LogLevel::error, message_id::no_progress,
+               std::format("npud makes no progress: {}.", progress_->reason()));
       notify_status(std::format("No progress: {}.", progress_->reason()));
     }
     give_memory_back_when_idle();
@@ -279,8 +293,7 @@ int Daemon::next_signal() {
       notify_extend_timeout(interval * 4);
     }
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(interval);
-    const timespec timeout{.tv_sec = seconds.count(),
-                           .tv_nsec = std::chrono::nanoseconds(interval - seconds).count()};
+    const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(interval - seconds).count()};
     const int signal = ::sigtimedwait(&set, nullptr, &timeout);
     if (signal > 0) {
       return signal;
@@ -310,8 +323,9 @@ void Daemon::reload() {
     log_library_lines();
     const auto restart = sections_needing_restart(config_, *wanted);
     log_line(LogLevel::notice, message_id::reloaded,
-             restart.empty() ? "The configuration was read again."
-                             : std::format("The configuration was read again; changes in {} take a restart.", joined(restart)));
+             restart.empty()
+                 ? "The configuration was read again."
+                 : std::format("The configuration was read again; changes in {} take a restart.", joined(restart)));
     config_.log = wanted->log;
     config_.admin = wanted->admin;
     config_.tenants = wanted->tenants;
@@ -334,13 +348,15 @@ void Daemon::drain() {
   connections_->stop_accepting();
   const auto begin = std::chrono::steady_clock::now();
   if (auto drained = server_->drain(clock_.now() + std::chrono::duration_cast<Duration>(timeout)); !drained) {
-    log_line(LogLevel::warning, message_id::stopping, std::format("Not everything ended in time: {}", drained.error().message));
+    log_line(LogLevel::warning, message_id::stopping,
+             std::format("Not everything ended in time: {}", drained.error().message));
   }
   // Answers that are on their way out get what is left of the time, half a second at least.
   const auto left = std::max<std::chrono::nanoseconds>(timeout - (std::chrono::steady_clock::now() - begin),
                                                        std::chrono::milliseconds(500));
   grpc_->shut_down(std::chrono::system_clock::now() +
-                   std::chrono::duration_cast<std::chrono::system_clock::duration>(std::min<std::chrono::nanoseconds>(left, std::chrono::seconds(2))));
+                   std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                       std::min<std::chrono::nanoseconds>(left, std::chrono::seconds(2))));
   log_line(LogLevel::notice, message_id::stopping, "npud has stopped.");
 }
 

@@ -26,7 +26,8 @@
 
 namespace npud {
 
-// Signals SIGTERM, SIGINT and SIGHUP must be blocked in all threads before it is made; run() takes them. Used from one thread.
+// Signals SIGTERM, SIGINT and SIGHUP must be blocked in all threads before it is made; run() takes them. Used from one
+// thread.
 class Daemon {
  public:
   // Opens everything that can fail, sockets last; nothing is served yet.

@@ -75,8 +75,8 @@ std::unique_ptr<GrpcServers::PeerServer> GrpcServers::make_server(std::shared_pt
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(config_.max_streams_per_connection));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 * 1024);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, static_cast<int>(config_.handshake_timeout.count()));
-  // A peer that was unplugged (TCP), or that said no more than the preface, doesn't answer pings; pings of clients are allowed at a sane
-  // rate. An idle connection stays: its user's regions hang on it.
+  // A peer that was unplugged (TCP), or that said no more than the preface, doesn't answer pings; pings of clients are
+  // allowed at a sane rate. An idle connection stays: its user's regions hang on it.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -112,7 +112,8 @@ Result<> GrpcServers::enable_tls(const TlsConfig& config) {
   auto server = make_server(grpc::SslServerCredentials(options), std::make_unique<CertificateResolver>(callers_));
   if (!server) {
     return fail(ErrorCode::invalid_argument,
-                "the TLS server can't be made: check that tls.certificate_file, tls.key_file and tls.client_ca_file are PEM files that fit "
+                "the TLS server can't be made: check that tls.certificate_file, tls.key_file and tls.client_ca_file "
+                "are PEM files that fit "
                 "together");
   }
   servers_[-1] = std::move(server);
@@ -150,7 +151,8 @@ bool GrpcServers::take(UniqueFd fd, const Peer& peer) {
     }
     auto server = make_server(grpc::InsecureServerCredentials(), std::make_unique<UidResolver>(callers_, peer.uid));
     if (!server) {
-      log_line(LogLevel::error, message_id::connection_refused, std::format("No gRPC server could be made for uid {}.", peer.uid));
+      log_line(LogLevel::error, message_id::connection_refused,
+               std::format("No gRPC server could be made for uid {}.", peer.uid));
       return false;
     }
     server->owner = std::format("uid:{}", peer.uid);

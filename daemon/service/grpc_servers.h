@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gRPC side of connections: one grpc::Server for each uid, so that a service always knows whom it serves, and one for TLS.
+// The gRPC side of connections: one grpc::Server for each uid, so that a service always knows whom it serves, and one
+// for TLS.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,9 +19,9 @@
 
 namespace npud {
 
-// take() and closed() come from the Connections thread; the rest from any. Servers are made on first use, at most max_tenant_servers; one
-// without connections is closed after idle_timeout, or at once when another uid needs its place. They use gRPC's shared callback threads:
-// an idle one costs some memory and no thread.
+// take() and closed() come from the Connections thread; the rest from any. Servers are made on first use, at most
+// max_tenant_servers; one without connections is closed after idle_timeout, or at once when another uid needs its
+// place. They use gRPC's shared callback threads: an idle one costs some memory and no thread.
 class GrpcServers final : public ConnectionSink {
  public:
   GrpcServers(const ServerConfig& config, api::Backend& backend, const Callers& callers);
@@ -52,8 +53,8 @@ class GrpcServers final : public ConnectionSink {
   grpc::ResourceQuota quota_;
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::map<Key, std::unique_ptr<PeerServer>> servers_;           // under mutex_
-  std::vector<std::unique_ptr<PeerServer>> leaving_;             // under mutex_; closed by the reaper
+  std::map<Key, std::unique_ptr<PeerServer>> servers_;             // under mutex_
+  std::vector<std::unique_ptr<PeerServer>> leaving_;               // under mutex_; closed by the reaper
   bool serving_ = false, shut_down_ = false, look_again_ = false;  // under mutex_
   std::jthread reaper_;
 };

@@ -79,13 +79,14 @@ void write_stderr(LogLevel level, std::string_view sentence, LogFields fields) {
 
 void grpc_line(gpr_log_func_args* args) {
   const bool error = args->severity == GPR_LOG_SEVERITY_ERROR;
-  log_line(error ? LogLevel::warning : LogLevel::debug, message_id::library, std::format("gRPC says: {}", args->message),
-           {{"SOURCE", std::format("{}:{}", args->file, args->line)}});
+  log_line(error ? LogLevel::warning : LogLevel::debug, message_id::library,
+           std::format("gRPC says: {}", args->message), {{"SOURCE", std::format("{}:{}", args->file, args->line)}});
 }
 
 // Protobuf writes a line for each string in a message that isn't UTF-8: any client could flood the log.
 void protobuf_line(google::protobuf::LogLevel /*level*/, const char* file, int line, const std::string& text) {
-  log_line(LogLevel::debug, message_id::library, std::format("protobuf says: {}", text), {{"SOURCE", std::format("{}:{}", file, line)}});
+  log_line(LogLevel::debug, message_id::library, std::format("protobuf says: {}", text),
+           {{"SOURCE", std::format("{}:{}", file, line)}});
 }
 
 struct LevelName {
@@ -144,9 +145,12 @@ Result<LogLevel> log_level_from_name(std::string_view name) {
 
 std::string_view log_target_name(LogTarget target) {
   switch (target) {
-    case LogTarget::automatic: return "auto";
-    case LogTarget::journal: return "journal";
-    case LogTarget::stderr_text: return "stderr";
+    case LogTarget::automatic:
+      return "auto";
+    case LogTarget::journal:
+      return "journal";
+    case LogTarget::stderr_text:
+      return "stderr";
   }
   return "auto";
 }

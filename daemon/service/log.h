@@ -33,8 +33,8 @@ inline constexpr std::string_view library = "6bf53eac03804587bbb3c353fc7183ea";
 // Field names are upper case, as journald wants them (MODEL, TENANT_UID, DEVICE, BYTES).
 using LogFields = std::initializer_list<std::pair<std::string_view, std::string>>;
 
-// Where lines go and from which level on. Any thread; before the first call: stderr, info. `automatic` is the journal when stderr is
-// connected to it ($JOURNAL_STREAM names stderr's own device and inode), else stderr.
+// Where lines go and from which level on. Any thread; before the first call: stderr, info. `automatic` is the journal
+// when stderr is connected to it ($JOURNAL_STREAM names stderr's own device and inode), else stderr.
 void set_log(LogTarget target, LogLevel level);
 bool log_enabled(LogLevel level);
 

@@ -27,8 +27,9 @@ struct Arguments {
   bool dump = false, check = false;
 };
 
-// Tensors come and go all the time. By default glibc gives each worker an arena of its own and each large block back to the kernel, so that
-// every request pays for its page faults again; Daemon gives memory back when nothing is in hand instead.
+// Tensors come and go all the time. By default glibc gives each worker an arena of its own and each large block back to
+// the kernel, so that every request pays for its page faults again; Daemon gives memory back when nothing is in hand
+// instead.
 void keep_freed_memory() {
   ::mallopt(M_ARENA_MAX, 2);
   ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -49,11 +50,16 @@ int main(int argc, char** argv) {
     const std::string_view argument = argv[i];
     if (argument == "--help" || argument == "-h") return std::cout << usage, 0;
     if (argument == "--version") return std::cout << "npud " << npud::api::daemon_version << "\n", 0;
-    if (argument == "--dump-config") arguments.dump = true;
-    else if (argument == "--check-config") arguments.check = true;
-    else if (argument == "--config" && i + 1 < argc) arguments.sources.file = argv[++i];
-    else if (argument.starts_with("--config=")) arguments.sources.file = argument.substr(9);
-    else return wrong_usage("unknown or incomplete argument '" + std::string(argument) + "'");
+    if (argument == "--dump-config")
+      arguments.dump = true;
+    else if (argument == "--check-config")
+      arguments.check = true;
+    else if (argument == "--config" && i + 1 < argc)
+      arguments.sources.file = argv[++i];
+    else if (argument.starts_with("--config="))
+      arguments.sources.file = argument.substr(9);
+    else
+      return wrong_usage("unknown or incomplete argument '" + std::string(argument) + "'");
   }
 
   auto config = npud::load_config(arguments.sources);

@@ -55,7 +55,8 @@ void add_models(Families& out, const api::Backend& backend) {
     out.counter("nv_inference_request_failure", "Requests that failed", labels, number(m.fail.count));
     out.counter("nv_inference_count", "Elements along the batch dimension", labels, number(m.inference_count));
     out.counter("nv_inference_exec_count", "Runs", labels, number(m.execution_count));
-    out.counter("nv_inference_request_duration_us", "From received to finished, of the successful", labels, us(m.success.total));
+    out.counter("nv_inference_request_duration_us", "From received to finished, of the successful", labels,
+                us(m.success.total));
     out.counter("nv_inference_queue_duration_us", "Waiting for a worker", labels, us(m.queue.total));
     out.counter("nv_inference_compute_input_duration_us", "Preparing inputs", labels, us(m.compute_input.total));
     out.counter("nv_inference_compute_infer_duration_us", "Running the model", labels, us(m.compute_infer.total));
@@ -80,7 +81,8 @@ void add_server(Families& out, const api::Backend& backend, const ServerSnapshot
     const Labels labels = {{"tenant", backend.tenants.name(t.tenant)}};
     out.counter("npud_tenant_requests_succeeded", "Requests that succeeded", labels, number(t.succeeded));
     out.counter("npud_tenant_requests_failed", "Requests that failed", labels, number(t.failed));
-    out.counter("npud_tenant_requests_rejected", "Requests refused for a cap or a full queue", labels, number(t.rejected));
+    out.counter("npud_tenant_requests_rejected", "Requests refused for a cap or a full queue", labels,
+                number(t.rejected));
     out.gauge("npud_tenant_requests_in_flight", "Requests queued or running", labels, t.in_flight);
     out.gauge("npud_tenant_payload_bytes", "Bytes held for requests in flight", labels, number(t.bytes));
   }
@@ -92,7 +94,8 @@ void add_devices(Families& out, const api::Backend& backend) {
     const Labels labels = {{"device", a.device}};
     out.gauge("npud_device_slots", "Programs that can be resident", labels, a.slots);
     out.gauge("npud_device_slots_used", "Programs that are resident", labels, a.slots_used);
-    out.gauge("npud_device_aperture_bytes", "Bytes that resident programs may have together; 0: no limit", labels, number(a.aperture_bytes));
+    out.gauge("npud_device_aperture_bytes", "Bytes that resident programs may have together; 0: no limit", labels,
+              number(a.aperture_bytes));
     out.gauge("npud_device_aperture_used_bytes", "Bytes of resident programs", labels, number(a.used_bytes));
     out.gauge("npud_device_cores_busy", "Cores that run a job", labels, a.cores_busy);
     out.gauge("npud_device_jobs_waiting", "Jobs that wait for their turn", labels, number(a.waiting.size()));
@@ -128,10 +131,12 @@ class Metrics::Collector final : public prometheus::Collectable {
     out.gauge("npud_connections_silent", "Connections that have said nothing yet", {}, c.silent);
     out.counter("npud_connections_accepted", "Connections taken", {}, number(c.accepted));
     out.counter("npud_connections_refused", "Connections refused for a limit", {}, number(c.refused));
-    out.counter("npud_connections_timed_out", "Connections closed because they said nothing, or no HTTP/2", {}, number(c.timed_out));
+    out.counter("npud_connections_timed_out", "Connections closed because they said nothing, or no HTTP/2", {},
+                number(c.timed_out));
     if (backend_.regions != nullptr) {
       out.gauge("npud_shared_memory_regions", "Registered regions", {}, number(backend_.regions->region_count()));
-      out.gauge("npud_shared_memory_in_flight_bytes", "Copies of inputs held for requests", {}, number(backend_.regions->bytes_in_flight()));
+      out.gauge("npud_shared_memory_in_flight_bytes", "Copies of inputs held for requests", {},
+                number(backend_.regions->bytes_in_flight()));
     }
     return out.take();
   }

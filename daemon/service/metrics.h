@@ -13,8 +13,8 @@
 
 namespace npud {
 
-// The Prometheus text endpoint (http://ADDRESS/metrics). Numbers are taken from snapshots when they are asked for; nothing is counted
-// twice. Names that Triton has mean the same here; the rest begins with npud_. npud(8) lists them.
+// The Prometheus text endpoint (http://ADDRESS/metrics). Numbers are taken from snapshots when they are asked for;
+// nothing is counted twice. Names that Triton has mean the same here; the rest begins with npud_. npud(8) lists them.
 class Metrics {
  public:
   // `address` is "host:port". Fails when it can't be bound.

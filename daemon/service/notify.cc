@@ -11,11 +11,14 @@ namespace npud {
 void notify_ready(const std::string& status) { ::sd_notify(0, std::format("READY=1\nSTATUS={}", status).c_str()); }
 
 void notify_reloading() {
-  const auto now = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch());
+  const auto now =
+      std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch());
   ::sd_notify(0, std::format("RELOADING=1\nMONOTONIC_USEC={}", now.count()).c_str());
 }
 
-void notify_stopping(const std::string& status) { ::sd_notify(0, std::format("STOPPING=1\nSTATUS={}", status).c_str()); }
+void notify_stopping(const std::string& status) {
+  ::sd_notify(0, std::format("STOPPING=1\nSTATUS={}", status).c_str());
+}
 
 void notify_status(const std::string& status) { ::sd_notify(0, std::format("STATUS={}", status).c_str()); }
 

@@ -22,10 +22,11 @@ std::string shown(std::string_view name) {
 // "/name" or "name", as shm_open(3) takes it: one component.
 Result<std::string> component_of(const std::string& key) {
   const std::string name = key.starts_with('/') ? key.substr(1) : key;
-  if (name.empty() || name.size() > max_name_bytes || name == "." || name == ".." || name.find('/') != std::string::npos ||
-      name.find('\0') != std::string::npos) {
+  if (name.empty() || name.size() > max_name_bytes || name == "." || name == ".." ||
+      name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
     return fail(ErrorCode::invalid_argument,
-                std::format("key {} is no name of a POSIX shared memory object: use \"/name\" without further slashes", shown(key)));
+                std::format("key {} is no name of a POSIX shared memory object: use \"/name\" without further slashes",
+                            shown(key)));
   }
   return name;
 }
@@ -44,11 +45,13 @@ Result<> SharedMemory::add(const api::RegionOwner& owner, std::uint32_t uid, con
     return fail(ErrorCode::invalid_argument, std::format("a region's name has 1 to {} bytes", max_name_bytes));
   }
   if (info.size_bytes == 0 || info.size_bytes > config_.max_region_bytes) {
-    return fail(ErrorCode::invalid_argument, std::format("region {}: {} bytes: it may have 1 to {} (shared_memory.max_region_bytes)",
-                                                         shown(info.name), info.size_bytes, config_.max_region_bytes));
+    return fail(ErrorCode::invalid_argument,
+                std::format("region {}: {} bytes: it may have 1 to {} (shared_memory.max_region_bytes)",
+                            shown(info.name), info.size_bytes, config_.max_region_bytes));
   }
   if (info.offset_bytes > (1ull << 62)) {
-    return fail(ErrorCode::invalid_argument, std::format("region {}: offset {} is too large", shown(info.name), info.offset_bytes));
+    return fail(ErrorCode::invalid_argument,
+                std::format("region {}: offset {} is too large", shown(info.name), info.offset_bytes));
   }
   auto component = component_of(info.key);
   if (!component) {
@@ -65,10 +68,12 @@ Result<> SharedMemory::add(const api::RegionOwner& owner, std::uint32_t uid, con
   if (!region->fd) {
     const int error = errno;
     if (error == EACCES) {
-      return fail(ErrorCode::permission_denied,
-                  std::format("key {}: npud may not open it: give its user or group access (fchmod to 0660 and the group of npud, or "
-                              "0666)",
-                              shown(info.key)));
+      return fail(
+          ErrorCode::permission_denied,
+          std::format(
+              "key {}: npud may not open it: give its user or group access (fchmod to 0660 and the group of npud, or "
+              "0666)",
+              shown(info.key)));
     }
     return fail(error == ENOENT ? ErrorCode::not_found : ErrorCode::invalid_argument,
                 std::format("key {}: can't open it in {}: {}", shown(info.key), directory_path_, errno_text(error)));
@@ -88,11 +93,13 @@ Result<> SharedMemory::add(const api::RegionOwner& owner, std::uint32_t uid, con
   const std::lock_guard lock(mutex_);
   auto& own = regions_[owner];
   if (own.contains(info.name)) {
-    return fail(ErrorCode::already_exists, std::format("region {} is registered already: unregister it first", shown(info.name)));
+    return fail(ErrorCode::already_exists,
+                std::format("region {} is registered already: unregister it first", shown(info.name)));
   }
   if (own.size() >= config_.max_regions_per_tenant) {
-    return fail(ErrorCode::resource_exhausted,
-                std::format("{} regions are registered (shared_memory.max_regions_per_tenant): unregister one", own.size()));
+    return fail(
+        ErrorCode::resource_exhausted,
+        std::format("{} regions are registered (shared_memory.max_regions_per_tenant): unregister one", own.size()));
   }
   own.emplace(info.name, std::move(region));
   return {};
@@ -144,9 +151,9 @@ Result<std::shared_ptr<const SharedMemory::Region>> SharedMemory::find(const api
     return fail(ErrorCode::not_found, std::format("region {} isn't registered by this user", shown(part.region)));
   }
   if (part.offset_bytes > region->info.size_bytes || part.size_bytes > region->info.size_bytes - part.offset_bytes) {
-    return fail(ErrorCode::invalid_argument, std::format("offset {} and {} bytes lie outside of region {}, which has {} bytes",
-                                                         part.offset_bytes, part.size_bytes, shown(part.region),
-                                                         region->info.size_bytes));
+    return fail(ErrorCode::invalid_argument,
+                std::format("offset {} and {} bytes lie outside of region {}, which has {} bytes", part.offset_bytes,
+                            part.size_bytes, shown(part.region), region->info.size_bytes));
   }
   return region;
 }
@@ -159,8 +166,8 @@ Result<> SharedMemory::check_size(const Region& region, const api::RegionPart& p
   const std::uint64_t end = region.info.offset_bytes + part.offset_bytes + part.size_bytes;
   if (static_cast<std::uint64_t>(st.st_size) < end) {
     return fail(ErrorCode::failed_precondition,
-                std::format("region {}: its object has {} bytes and {} are needed: it is too short or was truncated", shown(part.region),
-                            st.st_size, end));
+                std::format("region {}: its object has {} bytes and {} are needed: it is too short or was truncated",
+                            shown(part.region), st.st_size, end));
   }
   return {};
 }
@@ -189,13 +196,17 @@ Result<Buffer> SharedMemory::read(const api::RegionOwner& owner, const api::Regi
   if (in_flight_bytes_->fetch_add(part.size_bytes) + part.size_bytes > config_.max_in_flight_bytes) {
     const std::uint64_t held = in_flight_bytes_->fetch_sub(part.size_bytes) - part.size_bytes;
     Error error{ErrorCode::resource_exhausted,
-                std::format("inputs from shared memory in flight would exceed {} bytes (shared_memory.max_in_flight_bytes); retry later",
+                std::format("inputs from shared memory in flight would exceed {} bytes "
+                            "(shared_memory.max_in_flight_bytes); retry later",
                             config_.max_in_flight_bytes),
-                std::chrono::milliseconds(20), part.size_bytes, {}};
+                std::chrono::milliseconds(20),
+                part.size_bytes,
+                {}};
     error.bytes_free = config_.max_in_flight_bytes - std::min(held, config_.max_in_flight_bytes);
     return std::unexpected(error);
   }
-  const std::shared_ptr<void> counted(nullptr, [bytes = in_flight_bytes_, n = part.size_bytes](void*) { bytes->fetch_sub(n); });
+  const std::shared_ptr<void> counted(nullptr,
+                                      [bytes = in_flight_bytes_, n = part.size_bytes](void*) { bytes->fetch_sub(n); });
   Buffer memory = Buffer::allocate(part.size_bytes);
   std::span<std::byte> left = memory.bytes();
   std::uint64_t offset_bytes = (*region)->info.offset_bytes + part.offset_bytes;
@@ -205,10 +216,12 @@ Result<Buffer> SharedMemory::read(const api::RegionOwner& owner, const api::Regi
       continue;
     }
     if (n < 0) {
-      return fail(ErrorCode::internal, std::format("region {}: can't read it: {}", shown(part.region), errno_text(errno)));
+      return fail(ErrorCode::internal,
+                  std::format("region {}: can't read it: {}", shown(part.region), errno_text(errno)));
     }
     if (n == 0) {
-      return fail(ErrorCode::failed_precondition, std::format("region {}: it was truncated while it was read", shown(part.region)));
+      return fail(ErrorCode::failed_precondition,
+                  std::format("region {}: it was truncated while it was read", shown(part.region)));
     }
     left = left.subspan(static_cast<std::size_t>(n));
     offset_bytes += static_cast<std::uint64_t>(n);
@@ -221,16 +234,19 @@ Result<Buffer> SharedMemory::read(const api::RegionOwner& owner, const api::Regi
   return Buffer(std::make_shared<Held>(std::move(memory), counted), bytes);
 }
 
-Result<> SharedMemory::write(const api::RegionOwner& owner, const api::RegionPart& part, std::span<const std::byte> data) {
+Result<> SharedMemory::write(const api::RegionOwner& owner, const api::RegionPart& part,
+                             std::span<const std::byte> data) {
   auto region = find(owner, part);
   if (!region) {
     return std::unexpected(region.error());
   }
   if (data.size() > part.size_bytes) {
     Error error{ErrorCode::invalid_argument,
-                std::format("the output has {} bytes and its part of region {} has {}: make it larger", data.size(), shown(part.region),
-                            part.size_bytes),
-                {}, data.size(), part.size_bytes};
+                std::format("the output has {} bytes and its part of region {} has {}: make it larger", data.size(),
+                            shown(part.region), part.size_bytes),
+                {},
+                data.size(),
+                part.size_bytes};
     return std::unexpected(error);
   }
   // pwrite() would make a truncated file grow again: it is the client's own, but an error is the better answer.
@@ -244,7 +260,8 @@ Result<> SharedMemory::write(const api::RegionOwner& owner, const api::RegionPar
       continue;
     }
     if (n <= 0) {
-      return fail(ErrorCode::failed_precondition, std::format("region {}: can't write it: {}", shown(part.region), errno_text(errno)));
+      return fail(ErrorCode::failed_precondition,
+                  std::format("region {}: can't write it: {}", shown(part.region), errno_text(errno)));
     }
     data = data.subspan(static_cast<std::size_t>(n));
     offset_bytes += static_cast<std::uint64_t>(n);

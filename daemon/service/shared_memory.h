@@ -13,13 +13,15 @@
 
 namespace npud {
 
-// A daemon that opens what a client names is a confused deputy unless it checks: the key is one path component, opened below /dev/shm
-// without following links, and must be a regular file that belongs to the caller's uid. From then on only the descriptor counts.
+// A daemon that opens what a client names is a confused deputy unless it checks: the key is one path component, opened
+// below /dev/shm without following links, and must be a regular file that belongs to the caller's uid. From then on
+// only the descriptor counts.
 //
-// Regions are never mapped. The file stays the client's, who may cut it short at any moment, and a mapped page beyond the end is a
-// SIGBUS that would take every tenant down; a mapped input could also change under a running model. So inputs are read with pread() into
-// memory of the daemon's own, outputs are written with pwrite(): a region that shrank is an error of that request. The copy costs what
-// one memcpy costs and spares the two copies, the framing and the syscalls of the bytes on the socket.
+// Regions are never mapped. The file stays the client's, who may cut it short at any moment, and a mapped page beyond
+// the end is a SIGBUS that would take every tenant down; a mapped input could also change under a running model. So
+// inputs are read with pread() into memory of the daemon's own, outputs are written with pwrite(): a region that shrank
+// is an error of that request. The copy costs what one memcpy costs and spares the two copies, the framing and the
+// syscalls of the bytes on the socket.
 //
 // Each use checks the size by fstat(); copies in flight are bounded by max_in_flight_bytes for all callers together.
 class SharedMemory final : public api::Regions {

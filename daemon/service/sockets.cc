@@ -44,7 +44,8 @@ Result<> clear_the_way(const std::string& path, const sockaddr_un& address) {
     return errno == ENOENT ? Result<>{} : Result<>(failed(path));
   }
   if (!S_ISSOCK(st.st_mode)) {
-    return fail(ErrorCode::already_exists, std::format("{} exists and is no socket: remove it or set server.socket", path));
+    return fail(ErrorCode::already_exists,
+                std::format("{} exists and is no socket: remove it or set server.socket", path));
   }
   if (answers(address)) {
     return fail(ErrorCode::already_exists,
@@ -83,7 +84,8 @@ Result<Listener> listen_unix(const ServerConfig& config) {
   if (!config.socket_group.empty()) {
     const ::group* entry = ::getgrnam(config.socket_group.c_str());
     if (entry == nullptr) {
-      return fail(ErrorCode::not_found, std::format("server.socket_group: there is no group '{}'", config.socket_group));
+      return fail(ErrorCode::not_found,
+                  std::format("server.socket_group: there is no group '{}'", config.socket_group));
     }
     group = entry->gr_gid;
   }
@@ -130,7 +132,8 @@ Result<Listener> listen_tcp(const std::string& address) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), address.c_str() + colon + 1, &hints, &found);
+  if (const int error =
+          ::getaddrinfo(host.empty() ? nullptr : host.c_str(), address.c_str() + colon + 1, &hints, &found);
       error != 0) {
     return fail(ErrorCode::invalid_argument, std::format("'{}': {}", address, ::gai_strerror(error)));
   }

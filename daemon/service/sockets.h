@@ -33,14 +33,15 @@ class Listener {
   std::string unlink_path_;
 };
 
-// Binds config.socket with its mode and group. A socket file that nobody answers on is replaced, one that another process serves is
-// an error, and anything that isn't a socket is left alone and is an error.
+// Binds config.socket with its mode and group. A socket file that nobody answers on is replaced, one that another
+// process serves is an error, and anything that isn't a socket is left alone and is an error.
 Result<Listener> listen_unix(const ServerConfig& config);
 
 // "host:port", an address of this machine.
 Result<Listener> listen_tcp(const std::string& address);
 
-// The sockets in $LISTEN_FDS, if they are meant for this process. Stream sockets of the unix family that listen; anything else is an error.
+// The sockets in $LISTEN_FDS, if they are meant for this process. Stream sockets of the unix family that listen;
+// anything else is an error.
 Result<std::vector<Listener>> passed_listeners();
 
 }  // namespace npud

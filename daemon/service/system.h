@@ -29,7 +29,8 @@ class System {
   virtual UniqueFd duplicate(int fd);
   virtual int shutdown(int fd);
 
-  // Opens `name` (a single path component) below the directory `directory_fd`, following no symbolic link and never blocking.
+  // Opens `name` (a single path component) below the directory `directory_fd`, following no symbolic link and never
+  // blocking.
   virtual UniqueFd open_below(int directory_fd, const std::string& name, int flags);
   virtual int fstat(int fd, struct stat& out);
   virtual ssize_t pread(int fd, std::span<std::byte> out, std::uint64_t offset_bytes);

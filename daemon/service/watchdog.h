@@ -10,8 +10,8 @@
 
 namespace npud {
 
-// Tells whether the daemon gets anywhere: its accept loop turns, and where work is in hand something ends now and then. Called from
-// one thread.
+// Tells whether the daemon gets anywhere: its accept loop turns, and where work is in hand something ends now and then.
+// Called from one thread.
 class Progress {
  public:
   Progress(const api::Backend& backend, const Connections& connections, std::chrono::milliseconds stall_timeout)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// npud, its driver and the virtual board in a guest, seen by clients that have no right to any device: answers, shares, evictions, faults,
-// deaths. TAP. Runs in the directory with npud, products/, real/ and inputs/ (tests/npu/lay).
+// npud, its driver and the virtual board in a guest, seen by clients that have no right to any device: answers, shares,
+// evictions, faults, deaths. TAP. Runs in the directory with npud, products/, real/ and inputs/ (tests/npu/lay).
 //
 //   npu-guest-test products|real          the tests
-//   npu-guest-test load MODEL FILE        one tenant that always has requests waiting, and writes how many were answered to FILE
+//   npu-guest-test load MODEL FILE        one tenant that always has requests waiting, and writes how many were
+//   answered to FILE
 #include <grp.h>
 #include <unistd.h>
 
@@ -56,9 +57,11 @@ std::string text_of(const std::string& path) {
 }
 
 std::string configuration(const std::string& repository, const std::string& rknpu) {
-  return "[server]\nsocket = \"" + std::string(kSocket) + "\"\nsocket_mode = \"0666\"\n\n[repository]\npath = \"/npud/" + repository +
+  return "[server]\nsocket = \"" + std::string(kSocket) +
+         "\"\nsocket_mode = \"0666\"\n\n[repository]\npath = \"/npud/" + repository +
          "\"\n\n[log]\ntarget = \"stderr\"\n\n[devices.host]\nslots = 8\n\n[devices.rknpu]\nenable = \"on\"\n" + rknpu +
-         "\n[[tenant]]\nname = \"heavy\"\nuids = [61001]\nweight = 300\n\n[[tenant]]\nname = \"light\"\nuids = [61002]\nweight = 100\n";
+         "\n[[tenant]]\nname = \"heavy\"\nuids = [61001]\nweight = 300\n\n[[tenant]]\nname = \"light\"\nuids = "
+         "[61002]\nweight = 100\n";
 }
 
 // Waits until it serves; a daemon that ends instead ends the test.
@@ -83,7 +86,8 @@ Answer infer(const Client& client, const std::string& model, std::vector<Tensor>
   auto result = client.infer({.model = model, .inputs = std::move(inputs), .timeout = std::chrono::seconds(240)});
   if (!result) return {{}, "", client::to_string(result.error())};
   Answer answer{{}, result->path, ""};
-  for (const Tensor& output : result->outputs) answer.outputs.push_back(output.values<float>().value_or(std::vector<float>{}));
+  for (const Tensor& output : result->outputs)
+    answer.outputs.push_back(output.values<float>().value_or(std::vector<float>{}));
   return answer;
 }
 
@@ -102,7 +106,8 @@ double distance(const std::vector<float>& ours, const std::vector<float>& refere
 std::string compared(const Answer& ours, const Answer& reference) {
   if (!ours.error.empty() || !reference.error.empty()) return ours.error + reference.error;
   char text[200];
-  std::snprintf(text, sizeof text, "distance %.3g, path \"%s\"", distance(ours.outputs.at(0), reference.outputs.at(0)), ours.path.c_str());
+  std::snprintf(text, sizeof text, "distance %.3g, path \"%s\"", distance(ours.outputs.at(0), reference.outputs.at(0)),
+                ours.path.c_str());
   return text;
 }
 
@@ -120,7 +125,9 @@ Tensor rows(std::mt19937& random, std::int64_t count) {
 
 bool on_npu(const std::string& path) { return path.starts_with("device=rknpu0"); }
 // Where an answer may come from while the board is struck: the NPU, or the host with the reason.
-bool honest(const std::string& path) { return on_npu(path) || (path.starts_with("device=host") && path.contains("reason")); }
+bool honest(const std::string& path) {
+  return on_npu(path) || (path.starts_with("device=host") && path.contains("reason"));
+}
 
 bool driver_is_empty(RootSide& root, std::string& state) {
   state = root.driver_state();
@@ -132,13 +139,15 @@ bool driver_is_empty(RootSide& root, std::string& state) {
 
 void check_driver_is_empty(RootSide& root, const std::string& after) {
   std::string state;
-  for (int i = 0; i < 50 && !driver_is_empty(root, state); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  for (int i = 0; i < 50 && !driver_is_empty(root, state); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
   check(driver_is_empty(root, state), "after " + after + " the driver holds no file, space, byte or job", state);
 }
 
 long count_in(const std::string& file) { return std::atol(text_of(file).c_str()); }
 
-// --- products -------------------------------------------------------------------------------------------------------------
+// --- products
+// -------------------------------------------------------------------------------------------------------------
 
 void third_program(const Client& client) {
   client::Control control(client);
@@ -172,9 +181,11 @@ void third_program(const Client& client) {
 
 void two_tenants(RootSide& root, const Client& client) {
   const std::string heavy = "/tmp/heavy.count", light = "/tmp/light.count";
-  const int heavy_process = root.start_tenant(kHeavyUid, "load first " + heavy), light_process = root.start_tenant(kLightUid, "load second " + light);
+  const int heavy_process = root.start_tenant(kHeavyUid, "load first " + heavy),
+            light_process = root.start_tenant(kLightUid, "load second " + light);
   auto wait_for = [&](const std::string& file, long count) {
-    for (int i = 0; i < 1200 && count_in(file) < count; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (int i = 0; i < 1200 && count_in(file) < count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
     return count_in(file) >= count;
   };
   const bool both = wait_for(heavy, 1) && wait_for(light, 1);
@@ -191,7 +202,8 @@ void two_tenants(RootSide& root, const Client& client) {
   bool quiet = false;
   for (int i = 0; i < 100 && !quiet; ++i) {
     const auto status = control.status();
-    quiet = status && status->requests_in_flight() == 0 && status->requests_queued() == 0 && status->payload_bytes() == 0;
+    quiet =
+        status && status->requests_in_flight() == 0 && status->requests_queued() == 0 && status->payload_bytes() == 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   check(quiet, "nothing of killed clients is left in npud");
@@ -201,15 +213,17 @@ void struck(RootSide& root, const Client& client) {
   std::mt19937 random(9);
   const Tensor x = rows(random, 5);
   const Answer reference = infer(client, "first_host", {x});
-  for (const auto& [kind, name] : {std::pair{VBOARD_FAULT_DISPATCH_DROP, "a dropped job"}, {VBOARD_FAULT_STALL, "a stalled core"},
+  for (const auto& [kind, name] : {std::pair{VBOARD_FAULT_DISPATCH_DROP, "a dropped job"},
+                                   {VBOARD_FAULT_STALL, "a stalled core"},
                                    {VBOARD_FAULT_DEAD_UNTIL_RESET, "a core that is dead until its reset"},
-                                   {VBOARD_FAULT_IRQ_LOST, "a lost interrupt"}, {VBOARD_FAULT_WRONG_BIT, "a wrong bit"}}) {
+                                   {VBOARD_FAULT_IRQ_LOST, "a lost interrupt"},
+                                   {VBOARD_FAULT_WRONG_BIT, "a wrong bit"}}) {
     const unsigned fired = root.strikes_fired();
     root.strike(kind, VBOARD_FAULT_ANY_CORE, 0, 1);
     Answer ours;
     for (int i = 0; i < 4 && root.strikes_fired() == fired; ++i) ours = infer(client, "first", {x});
-    check(root.strikes_fired() > fired && agree(ours, reference, 5e-3) && honest(ours.path), std::string(name) + ": right all the same",
-          compared(ours, reference));
+    check(root.strikes_fired() > fired && agree(ours, reference, 5e-3) && honest(ours.path),
+          std::string(name) + ": right all the same", compared(ours, reference));
     root.clear_strikes();
   }
   root.strike(VBOARD_FAULT_DISPATCH_DROP, VBOARD_FAULT_ANY_CORE, 0, 0);
@@ -223,7 +237,8 @@ void struck(RootSide& root, const Client& client) {
     again = infer(client, "first", {x});
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
-  check(on_npu(again.path) && agree(again, reference, 5e-3), "after a good canary the NPU answers again", compared(again, reference));
+  check(on_npu(again.path) && agree(again, reference, 5e-3), "after a good canary the NPU answers again",
+        compared(again, reference));
 }
 
 void many_with_faults(RootSide& root, const Client& client, int each) {
@@ -251,8 +266,10 @@ void many_with_faults(RootSide& root, const Client& client, int each) {
   const unsigned fired = root.strikes_fired();
   std::thread striker([&] {
     std::mt19937 dice(77);
-    constexpr unsigned kinds[] = {VBOARD_FAULT_DISPATCH_DROP, VBOARD_FAULT_STALL, VBOARD_FAULT_WRONG_BIT, VBOARD_FAULT_DEAD_UNTIL_RESET};
-    // One at a time, and the next when the NPU has answered again: cores that never come out right are dead to the driver.
+    constexpr unsigned kinds[] = {VBOARD_FAULT_DISPATCH_DROP, VBOARD_FAULT_STALL, VBOARD_FAULT_WRONG_BIT,
+                                  VBOARD_FAULT_DEAD_UNTIL_RESET};
+    // One at a time, and the next when the NPU has answered again: cores that never come out right are dead to the
+    // driver.
     while (!done) {
       const int before = npu;
       root.strike(kinds[dice() % std::size(kinds)], VBOARD_FAULT_ANY_CORE, 0, 1);
@@ -264,15 +281,19 @@ void many_with_faults(RootSide& root, const Client& client, int each) {
   done = true;
   striker.join();
   root.clear_strikes();
-  std::printf("# %d requests, %d of them answered by the NPU; %u strikes\n", answered.load(), npu.load(), root.strikes_fired() - fired);
-  check(right == answered && answered == 3 * each, "many requests with faults at random: every one answered, none wrong",
+  std::printf("# %d requests, %d of them answered by the NPU; %u strikes\n", answered.load(), npu.load(),
+              root.strikes_fired() - fired);
+  check(right == answered && answered == 3 * each,
+        "many requests with faults at random: every one answered, none wrong",
         std::to_string(right) + " of " + std::to_string(answered) + " right");
   check(npu > answered / 10 && root.strikes_fired() > fired, "… and both the NPU and the faults were there");
 }
 
 void products(RootSide& root) {
   // 0.5 MiB of weights each, and room for two with what their runs need.
-  const std::string config = configuration("products", "timeout_ms = 1500\nverify = \"always\"\naperture_bytes = \"1500 KiB\"\nrearm_ms = 50\nrearm_most_ms = 200\n");
+  const std::string config = configuration(
+      "products",
+      "timeout_ms = 1500\nverify = \"always\"\naperture_bytes = \"1500 KiB\"\nrearm_ms = 50\nrearm_most_ms = 200\n");
   root.start_npud(config);
   {
     const Client client = connect(root);
@@ -305,7 +326,8 @@ void products(RootSide& root) {
     std::mt19937 random(3);
     const Tensor x = rows(random, 2);
     const Answer ours = infer(client, "first", {x}), reference = infer(client, "first_host", {x});
-    check(agree(ours, reference, 5e-3) && on_npu(ours.path), "a new npud goes on where the killed one was", compared(ours, reference));
+    check(agree(ours, reference, 5e-3) && on_npu(ours.path), "a new npud goes on where the killed one was",
+          compared(ours, reference));
   }
   const int status = root.stop_npud();
   check(status == 0, "npud ends in order on SIGTERM", "status " + std::to_string(status));
@@ -313,7 +335,8 @@ void products(RootSide& root) {
   check(root.board_driver_faults() == 0, "the driver did nothing to the board that no driver may do");
 }
 
-// --- real models ----------------------------------------------------------------------------------------------------------
+// --- real models
+// ----------------------------------------------------------------------------------------------------------
 
 Tensor input(const std::string& file, const std::string& name) {
   auto tensor = client::read_npy("inputs/" + file);
@@ -327,7 +350,8 @@ std::string read_text(const std::vector<float>& probabilities, const std::vector
   std::string text;
   std::size_t last = 0;
   for (std::size_t at = 0; at + characters.size() <= probabilities.size(); at += characters.size()) {
-    const auto begin = probabilities.begin() + static_cast<std::ptrdiff_t>(at), end = begin + static_cast<std::ptrdiff_t>(characters.size());
+    const auto begin = probabilities.begin() + static_cast<std::ptrdiff_t>(at),
+               end = begin + static_cast<std::ptrdiff_t>(characters.size());
     const auto best = static_cast<std::size_t>(std::max_element(begin, end) - begin);
     if (best != 0 && best != last) text += characters[best];
     last = best;
@@ -338,21 +362,26 @@ std::string read_text(const std::vector<float>& probabilities, const std::vector
 void real(RootSide& root) {
   root.start_npud(configuration("real", "timeout_ms = 30000\nverify = \"sampled\"\n"));
   const Client client = connect(root);
-  const Answer det = infer(client, "ocr_det", {input("page.npy", "x")}), det_host = infer(client, "ocr_det_host", {input("page.npy", "x")});
-  check(agree(det, det_host, 0.05) && on_npu(det.path), "text detection on the NPU agrees with the host", compared(det, det_host));
+  const Answer det = infer(client, "ocr_det", {input("page.npy", "x")}),
+               det_host = infer(client, "ocr_det_host", {input("page.npy", "x")});
+  check(agree(det, det_host, 0.05) && on_npu(det.path), "text detection on the NPU agrees with the host",
+        compared(det, det_host));
   check(!det_host.outputs.empty() && std::ranges::max(det_host.outputs[0]) > 0.5, "… and there is text to be found");
 
   std::vector<std::string> characters{""};
   std::ifstream keys("inputs/characters.txt");
   for (std::string line; std::getline(keys, line);) characters.push_back(line);
   characters.emplace_back(" ");
-  const Answer rec = infer(client, "ocr_rec", {input("line.npy", "x")}), rec_host = infer(client, "ocr_rec_host", {input("line.npy", "x")});
-  check(agree(rec, rec_host, 0.02) && on_npu(rec.path), "text recognition on the NPU agrees with the host", compared(rec, rec_host));
+  const Answer rec = infer(client, "ocr_rec", {input("line.npy", "x")}),
+               rec_host = infer(client, "ocr_rec_host", {input("line.npy", "x")});
+  check(agree(rec, rec_host, 0.02) && on_npu(rec.path), "text recognition on the NPU agrees with the host",
+        compared(rec, rec_host));
   std::string printed = text_of("inputs/text.txt");
   printed.pop_back();
   const std::string ours = rec.outputs.empty() ? "" : read_text(rec.outputs[0], characters),
                     reference = rec_host.outputs.empty() ? "" : read_text(rec_host.outputs[0], characters);
-  std::printf("# printed \"%s\", read on the NPU \"%s\", on the host \"%s\"\n", printed.c_str(), ours.c_str(), reference.c_str());
+  std::printf("# printed \"%s\", read on the NPU \"%s\", on the host \"%s\"\n", printed.c_str(), ours.c_str(),
+              reference.c_str());
   check(ours == reference && ours == printed, "the text is the same as the host's and as what is printed");
 
   const Tensor sound = input("sound.npy", "input");
@@ -364,12 +393,15 @@ void real(RootSide& root) {
   for (std::size_t chunk = 0; chunk + 512 <= samples.size(); chunk += 512) {
     std::vector<float> window(64);
     if (chunk > 0) std::copy_n(samples.begin() + static_cast<std::ptrdiff_t>(chunk) - 64, 64, window.begin());
-    window.insert(window.end(), samples.begin() + static_cast<std::ptrdiff_t>(chunk), samples.begin() + static_cast<std::ptrdiff_t>(chunk) + 512);
+    window.insert(window.end(), samples.begin() + static_cast<std::ptrdiff_t>(chunk),
+                  samples.begin() + static_cast<std::ptrdiff_t>(chunk) + 512);
     auto inputs = [&](const std::vector<float>& carried) {
-      return std::vector<Tensor>{Tensor::of<float>("input", {1, 576}, window), Tensor::of<float>("state", {2, 1, 128}, carried),
+      return std::vector<Tensor>{Tensor::of<float>("input", {1, 576}, window),
+                                 Tensor::of<float>("state", {2, 1, 128}, carried),
                                  Tensor::of<std::int64_t>("sr", {}, std::span(&rate, 1))};
     };
-    const Answer heard = infer(client, "silero_vad", inputs(state)), heard_host = infer(client, "silero_vad_host", inputs(state_host));
+    const Answer heard = infer(client, "silero_vad", inputs(state)),
+                 heard_host = infer(client, "silero_vad_host", inputs(state_host));
     if (heard.outputs.size() != 2 || heard_host.outputs.size() != 2) {
       there = check(false, "voice activity", heard.error + heard_host.error);
       break;
@@ -378,19 +410,22 @@ void real(RootSide& root) {
     worst = std::max<double>(worst, std::fabs(heard.outputs[0].at(0) - heard_host.outputs[0].at(0)));
     state = heard.outputs[1], state_host = heard_host.outputs[1];
   }
-  check(there && worst < 0.02, "voice activity on the NPU agrees with the host, chunk by chunk", "largest difference " + std::to_string(worst));
+  check(there && worst < 0.02, "voice activity on the NPU agrees with the host, chunk by chunk",
+        "largest difference " + std::to_string(worst));
 
   std::printf("# a core stalls in the middle of text recognition\n");
   root.strike(VBOARD_FAULT_STALL, VBOARD_FAULT_ANY_CORE, 0, 1);
   const Answer stalled = infer(client, "ocr_rec", {input("line.npy", "x")});
-  check(agree(stalled, rec_host, 0.02) && honest(stalled.path), "… and the text is right all the same", compared(stalled, rec_host));
+  check(agree(stalled, rec_host, 0.02) && honest(stalled.path), "… and the text is right all the same",
+        compared(stalled, rec_host));
   root.clear_strikes();
   const int status = root.stop_npud();
   check(status == 0, "npud ends in order on SIGTERM", "status " + std::to_string(status));
   check_driver_is_empty(root, "SIGTERM");
 }
 
-// --- one tenant -----------------------------------------------------------------------------------------------------------
+// --- one tenant
+// -----------------------------------------------------------------------------------------------------------
 
 int load(const std::string& model, const std::string& file) {
   auto client = Client::connect({.address = kSocket, .tls = {}, .timeout = std::chrono::seconds(60)});
@@ -419,7 +454,8 @@ int main(int argc, char** argv) {
   if (argc != 2) bail_out("products or real?");
   RootSide root;
   // From here on without any right.
-  if (setgroups(0, nullptr) != 0 || setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) bail_out("can't give up root");
+  if (setgroups(0, nullptr) != 0 || setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0)
+    bail_out("can't give up root");
   std::string(argv[1]) == "real" ? real(root) : products(root);
   std::printf("1..%d\n", tests);
   if (failed > 0) std::printf("# npud says:\n%s\n", text_of("/tmp/npud.log").c_str());

@@ -139,12 +139,15 @@ void RootSide::kill_npud() { ask("kill"); }
 int RootSide::stop_npud() { return std::atoi(ask("stop").c_str()); }
 bool RootSide::npud_runs() { return ask("runs") == "1"; }
 void RootSide::strike(unsigned kind, unsigned core, unsigned arg, unsigned count) {
-  ask("fault " + std::to_string(kind) + " " + std::to_string(core) + " " + std::to_string(arg) + " " + std::to_string(count));
+  ask("fault " + std::to_string(kind) + " " + std::to_string(core) + " " + std::to_string(arg) + " " +
+      std::to_string(count));
 }
 void RootSide::clear_strikes() { ask("fault clear"); }
 unsigned RootSide::strikes_fired() { return static_cast<unsigned>(std::atoi(ask("fired").c_str())); }
 std::string RootSide::driver_state() { return ask("state"); }
-unsigned RootSide::board_driver_faults() { return static_cast<unsigned>(state_value(ask("counters"), "driver_faults")); }
+unsigned RootSide::board_driver_faults() {
+  return static_cast<unsigned>(state_value(ask("counters"), "driver_faults"));
+}
 int RootSide::start_tenant(unsigned uid, const std::string& words) {
   return std::atoi(ask("tenant " + std::to_string(uid) + " " + words).c_str());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a guest test does as root while its clients have no rights at all: run npud, strike the board, look into the driver, start tenants.
+// What a guest test does as root while its clients have no rights at all: run npud, strike the board, look into the
+// driver, start tenants.
 #pragma once
 
 #include <string>
@@ -21,8 +22,8 @@ class RootSide {
   void strike(unsigned kind, unsigned core, unsigned arg, unsigned count);  // vboard_regs.h; count 0: until cleared
   void clear_strikes();
   unsigned strikes_fired();
-  std::string driver_state();                // debugfs rknpu/npud/state
-  unsigned board_driver_faults();            // what no driver may do
+  std::string driver_state();      // debugfs rknpu/npud/state
+  unsigned board_driver_faults();  // what no driver may do
   // This program again, as `uid`: argv[1] is `words`' first. Returns its process id.
   int start_tenant(unsigned uid, const std::string& words);
   void kill(int process);

@@ -11,10 +11,14 @@ namespace {
 constexpr uint32_t kCanaryK = 96, kCanaryN = 64;
 
 NodeSpec canary_spec(NodePrecision precision) {
-  NodeSpec spec{.name = "canary", .kind = NodeKind::matrix, .precision = precision, .op = {.channels = kCanaryK, .kernels = kCanaryN}};
+  NodeSpec spec{.name = "canary",
+                .kind = NodeKind::matrix,
+                .precision = precision,
+                .op = {.channels = kCanaryK, .kernels = kCanaryN}};
   spec.weights.resize(kCanaryK * kCanaryN);
   for (uint32_t k = 0; k < kCanaryK; ++k) {
-    for (uint32_t n = 0; n < kCanaryN; ++n) spec.weights[k * kCanaryN + n] = static_cast<float>(static_cast<int>((k * 7 + n * 13) % 11) - 5);
+    for (uint32_t n = 0; n < kCanaryN; ++n)
+      spec.weights[k * kCanaryN + n] = static_cast<float>(static_cast<int>((k * 7 + n * 13) % 11) - 5);
   }
   // int8 quantises by the largest magnitude of a column: make it 127, so that the scale is 1 and nothing is rounded.
   for (uint32_t n = 0; n < kCanaryN; ++n) spec.weights[n] = 127;
@@ -23,7 +27,8 @@ NodeSpec canary_spec(NodePrecision precision) {
 
 std::vector<float> canary_rows(uint32_t rows) {
   std::vector<float> in(std::size_t{rows} * kCanaryK);
-  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(static_cast<int>((i * 5 + i / kCanaryK) % 9) - 4);
+  for (std::size_t i = 0; i < in.size(); ++i)
+    in[i] = static_cast<float>(static_cast<int>((i * 5 + i / kCanaryK) % 9) - 4);
   for (uint32_t row = 0; row < rows; ++row) in[std::size_t{row} * kCanaryK + 1] = 127;  // likewise
   return in;
 }
@@ -32,7 +37,8 @@ bool canary_is_right(const NodeSpec& spec, std::span<const float> in, std::span<
   for (uint32_t row = 0; row < rows; ++row) {
     for (uint32_t n = 0; n < kCanaryN; ++n) {
       float sum = 0;
-      for (uint32_t k = 0; k < kCanaryK; ++k) sum += in[std::size_t{row} * kCanaryK + k] * spec.weights[k * kCanaryN + n];
+      for (uint32_t k = 0; k < kCanaryK; ++k)
+        sum += in[std::size_t{row} * kCanaryK + k] * spec.weights[k * kCanaryN + n];
       if (out[std::size_t{row} * kCanaryN + n] != sum) return false;
     }
   }
@@ -48,13 +54,16 @@ RknpuDevice::RknpuDevice(std::unique_ptr<Port> port, DeviceSettings settings, Cl
 
 RknpuDevice::~RknpuDevice() = default;
 
-Result<std::unique_ptr<RknpuDevice>> RknpuDevice::open(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock) {
+Result<std::unique_ptr<RknpuDevice>> RknpuDevice::open(std::unique_ptr<Port> port, DeviceSettings settings,
+                                                       Clock& clock) {
   std::unique_ptr<RknpuDevice> device(new RknpuDevice(std::move(port), std::move(settings), clock));
   const PortInfo& info = device->port_->info();
   if (!info.isolated) {
-    device->notes_.push_back("the driver gives all processes one address space: any of them can read npud's memory; npud_rknpu doesn't");
+    device->notes_.push_back(
+        "the driver gives all processes one address space: any of them can read npud's memory; npud_rknpu doesn't");
   }
-  if (!info.fences) device->notes_.push_back("the driver gives no fences: npud waits in the kernel, where a job can't be cancelled");
+  if (!info.fences)
+    device->notes_.push_back("the driver gives no fences: npud waits in the kernel, where a job can't be cancelled");
   if (auto calibrated = device->calibrate(); !calibrated) {
     if (calibrated.error().code == ErrorCode::resource_exhausted) return std::unexpected(calibrated.error());
     device->condemn(calibrated.error().message);
@@ -72,19 +81,23 @@ Result<> RknpuDevice::calibrate() {
   // Reports disagree about integer tasks behind others in one job: this device is asked.
   chain_int8_ = true;
   chain_int8_ = canary_on(NodePrecision::int8, 64, 4, 1).has_value();
-  if (!chain_int8_) notes_.push_back("integer tasks in one job come out wrong on this NPU: each runs as a job of its own");
+  if (!chain_int8_)
+    notes_.push_back("integer tasks in one job come out wrong on this NPU: each runs as a job of its own");
   if (split_macs_ == 0 && cores > 1) {
     // What a gang costs more than one core, and what a core gets done meanwhile.
     constexpr uint32_t kFew = 16, kMany = 1024;
-    const auto few = canary_on(NodePrecision::fp16, kFew, 1, 1), few_gang = canary_on(NodePrecision::fp16, 4 * cores, cores, cores),
+    const auto few = canary_on(NodePrecision::fp16, kFew, 1, 1),
+               few_gang = canary_on(NodePrecision::fp16, 4 * cores, cores, cores),
                many = canary_on(NodePrecision::fp16, kMany, 1, 1);
     if (!few || !few_gang || !many) return fail(ErrorCode::internal, "the NPU failed a job while it was measured");
     const double extra_us = std::max<double>(1, (few_gang->run - few->run).count());
-    const double macs_a_us = double(kMany - kFew) * kCanaryK * kCanaryN / std::max<double>(1, (many->run - few->run).count());
+    const double macs_a_us =
+        double(kMany - kFew) * kCanaryK * kCanaryN / std::max<double>(1, (many->run - few->run).count());
     split_macs_ = static_cast<uint64_t>(extra_us * macs_a_us * cores / (cores - 1));
   }
   counters_.jobs = counters_.tasks = counters_.macs = counters_.bytes_in = counters_.bytes_out = 0;
-  counters_.host_ns = counters_.wait_ns = counters_.checked = counters_.wrong_results = counters_.retries = counters_.failures = 0;
+  counters_.host_ns = counters_.wait_ns = counters_.checked = counters_.wrong_results = counters_.retries =
+      counters_.failures = 0;
   // What a probe provoked says nothing against the device.
   suspected_ = false;
   const std::lock_guard lock(mutex_);
@@ -93,7 +106,8 @@ Result<> RknpuDevice::calibrate() {
   return {};
 }
 
-Result<RknpuDevice::CanaryTimes> RknpuDevice::canary_on(NodePrecision precision, uint32_t rows, uint32_t tasks, uint32_t cores) {
+Result<RknpuDevice::CanaryTimes> RknpuDevice::canary_on(NodePrecision precision, uint32_t rows, uint32_t tasks,
+                                                        uint32_t cores) {
   const NodeSpec spec = canary_spec(precision);
   const auto packed = pack_node(spec);
   if (!packed) return std::unexpected(packed.error());
@@ -109,7 +123,8 @@ Result<RknpuDevice::CanaryTimes> RknpuDevice::canary_on(NodePrecision precision,
   if (auto ran = (*residence)->run_matrix(0, rows, in, out); !ran) return std::unexpected(ran.error());
   const CanaryTimes times{clock_.now() - started};
   if (!canary_is_right(spec, in, out, rows)) {
-    return fail(ErrorCode::data_loss, std::format("the NPU computed a known product wrong ({} task(s) on {} core(s))", tasks, cores));
+    return fail(ErrorCode::data_loss,
+                std::format("the NPU computed a known product wrong ({} task(s) on {} core(s))", tasks, cores));
   }
   return times;
 }
@@ -146,7 +161,11 @@ Result<> RknpuDevice::canary() {
 DeviceInfo RknpuDevice::info() const {
   const PortInfo& port = port_->info();
   const std::lock_guard lock(mutex_);
-  DeviceInfo info{.name = settings_.name, .kind = "rknpu", .driver = port.driver + " at " + port.node, .cores = port.cores, .slots = 0};
+  DeviceInfo info{.name = settings_.name,
+                  .kind = "rknpu",
+                  .driver = port.driver + " at " + port.node,
+                  .cores = port.cores,
+                  .slots = 0};
   for (std::size_t space = 0; space < used_bytes_.size(); ++space) {
     if (space > 0 && used_bytes_[space] == 0) continue;
     info.apertures.push_back({std::format("space {}", space), port.space_bytes, used_bytes_[space]});
@@ -172,7 +191,8 @@ void RknpuDevice::condemn(const std::string& why) {
   health_reason_ = why + "; models run on the host until a canary comes out right";
 }
 
-Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes, std::optional<Verify> verify) {
+Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes,
+                                                       std::optional<Verify> verify) {
   if (suspected_) {
     if (auto alive = canary(); !alive) return std::unexpected(alive.error());
   }
@@ -186,11 +206,13 @@ Result<std::unique_ptr<Residence>> RknpuDevice::upload_to_best_space(std::span<c
   {
     const std::lock_guard lock(mutex_);
     for (uint32_t i = 0; i < spaces.size(); ++i) spaces[i] = i;
-    // Fill a space before the next is opened, so that fewer switches are needed; but not beyond what leaves room for activations.
+    // Fill a space before the next is opened, so that fewer switches are needed; but not beyond what leaves room for
+    // activations.
     const uint64_t most = port_->info().space_bytes / 4 * 3;
     uint64_t bytes = 0;
     for (const PackedNode& node : nodes) bytes += node.weights.size();
-    std::ranges::stable_sort(spaces, {}, [&](uint32_t space) { return std::pair(used_bytes_[space] + bytes > most, space); });
+    std::ranges::stable_sort(spaces, {},
+                             [&](uint32_t space) { return std::pair(used_bytes_[space] + bytes > most, space); });
   }
   Error last;
   for (uint32_t space : spaces) {

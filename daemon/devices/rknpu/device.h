@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NPU with the RKNPU interface as npud's engine sees it: weights that are resident in an address space, and runs of one node.
+// An NPU with the RKNPU interface as npud's engine sees it: weights that are resident in an address space, and runs of
+// one node.
 #pragma once
 
 #include <atomic>
@@ -31,8 +32,9 @@ struct DeviceSettings {
   std::string name = "rknpu0";
   std::chrono::milliseconds timeout{2000};  // of one job's execution
   Verify verify = Verify::sampled;
-  uint64_t split_macs = 0;      // least multiply-accumulates for which a job is spread over the cores; 0: calibrated at start
-  uint32_t max_sizes = 8;       // input sizes of a model whose command words are kept
+  uint64_t split_macs =
+      0;  // least multiply-accumulates for which a job is spread over the cores; 0: calibrated at start
+  uint32_t max_sizes = 8;  // input sizes of a model whose command words are kept
 };
 
 // Counters since the device was opened.
@@ -47,20 +49,22 @@ class Residence;
 // Thread-safe. Residences must be gone before it.
 class RknpuDevice final : public Device {
  public:
-  // Calibrates: runs canaries of both precisions, alone, chained and over all cores, and times them. A device that gets these wrong is
-  // opened all the same, with health `dead` and the reason. Fails when not even memory can be had.
+  // Calibrates: runs canaries of both precisions, alone, chained and over all cores, and times them. A device that gets
+  // these wrong is opened all the same, with health `dead` and the reason. Fails when not even memory can be had.
   static Result<std::unique_ptr<RknpuDevice>> open(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock);
   ~RknpuDevice() override;
 
   DeviceInfo info() const override;
   const DeviceCounters& counters() const { return counters_; }
 
-  // Uploads a model's nodes into the address space with most room. resource_exhausted with bytes needed and free when none has enough.
-  // When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`. `verify`: none as the device is set.
+  // Uploads a model's nodes into the address space with most room. resource_exhausted with bytes needed and free when
+  // none has enough. When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`.
+  // `verify`: none as the device is set.
   Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes, std::optional<Verify> verify = {});
 
-  // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed. Where the driver
-  // refuses jobs of all cores, since one is dead, and the others compute right, jobs run on single cores from then on.
+  // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed.
+  // Where the driver refuses jobs of all cores, since one is dead, and the others compute right, jobs run on single
+  // cores from then on.
   Result<> canary();
   bool suspected() const { return suspected_; }
 
@@ -92,20 +96,22 @@ class RknpuDevice final : public Device {
   std::vector<uint64_t> used_bytes_;  // by space, of residences' weights
 };
 
-// A model's weights on the device with what its runs need: in each lane, buffers for features and results, and command words for each
-// size of input seen. Runs are thread-safe; as many as the NPU has cores go side by side, each in a lane of its own, which is made when
-// it is first needed. Destroying it gives every byte back.
+// A model's weights on the device with what its runs need: in each lane, buffers for features and results, and command
+// words for each size of input seen. Runs are thread-safe; as many as the NPU has cores go side by side, each in a lane
+// of its own, which is made when it is first needed. Destroying it gives every byte back.
 class Residence {
  public:
   ~Residence();
   Residence(const Residence&) = delete;
   Residence& operator=(const Residence&) = delete;
 
-  // Matrix: rows [M][K] to [M][N]. The bias and ReLU of the node are applied. Errors as Port::run() after one retry; data_loss
-  // when a result failed its check twice; invalid_argument when the input is beyond fp16 or has no plan: run that one on the host.
+  // Matrix: rows [M][K] to [M][N]. The bias and ReLU of the node are applied. Errors as Port::run() after one retry;
+  // data_loss when a result failed its check twice; invalid_argument when the input is beyond fp16 or has no plan: run
+  // that one on the host.
   Result<> run_matrix(std::size_t node, uint32_t rows, std::span<const float> in, std::span<float> out);
   // Convolution: one image [C][H][W] to [N][OH][OW].
-  Result<> run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
+  Result<> run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in,
+                           std::span<float> out);
 
   uint64_t bytes() const { return bytes_; }  // of NPU address space held now
 
@@ -127,14 +133,15 @@ class Residence {
   Result<> ensure(Lane& lane, Memory& memory, uint64_t bytes);
   Result<> run(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
   Result<> run_strips(Lane& lane, std::size_t node, const Conv2d& op, std::span<const float> in, std::span<float> out);
-  Result<> run_prepared(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
+  Result<> run_prepared(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in,
+                        std::span<float> out);
   Result<> attempt(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
   Result<> submit(const Prepared& prepared);
 
   RknpuDevice& device_;
   uint32_t space_;
   Verify verify_;
-  std::vector<PackedNode> nodes_;   // without their weights, which are on the device
+  std::vector<PackedNode> nodes_;  // without their weights, which are on the device
   std::vector<Placed> placed_;
   std::unique_ptr<std::atomic<uint64_t>[]> runs_;  // of each node
   Memory weights_;

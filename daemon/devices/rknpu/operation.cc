@@ -27,7 +27,8 @@ std::vector<int8_t> quantise(const NodeSpec& spec, std::vector<float>& scales) {
     for (std::size_t i = 0; i < rest; ++i) largest = std::max(largest, std::fabs(spec.weights[at(kernel, i)]));
     scales[kernel] = largest > 0 ? largest / 127.0f : 1.0f;
     for (std::size_t i = 0; i < rest; ++i) {
-      out[at(kernel, i)] = static_cast<int8_t>(std::clamp(std::nearbyint(spec.weights[at(kernel, i)] / scales[kernel]), -127.0f, 127.0f));
+      out[at(kernel, i)] = static_cast<int8_t>(
+          std::clamp(std::nearbyint(spec.weights[at(kernel, i)] / scales[kernel]), -127.0f, 127.0f));
     }
   }
   return out;
@@ -56,22 +57,27 @@ std::vector<float> kernel_sums(const NodeSpec& spec, std::span<const T> weights,
 
 Result<PackedNode> pack_node(const NodeSpec& spec) {
   if (spec.op.channels == 0 || spec.op.kernels == 0 || spec.weights.size() != weight_count(spec.op)) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' has {} weights: its shape wants {}", spec.name, spec.weights.size(),
-                                                         weight_count(spec.op)));
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' has {} weights: its shape wants {}", spec.name,
+                                                         spec.weights.size(), weight_count(spec.op)));
   }
   if (!spec.bias.empty() && spec.bias.size() != spec.op.kernels) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' has {} biases for {} kernels", spec.name, spec.bias.size(), spec.op.kernels));
+    return fail(ErrorCode::invalid_argument,
+                std::format("node '{}' has {} biases for {} kernels", spec.name, spec.bias.size(), spec.op.kernels));
   }
   if (!std::ranges::all_of(spec.bias, [](float b) { return std::isfinite(b); })) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' has a bias that is not finite", spec.name));
   }
   if (spec.precision == NodePrecision::int8 && spec.op.depthwise) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' is depthwise: the NPU gives no int32 for it, so it has no int8 form", spec.name));
+    return fail(
+        ErrorCode::invalid_argument,
+        std::format("node '{}' is depthwise: the NPU gives no int32 for it, so it has no int8 form", spec.name));
   }
   PackedNode node{.name = spec.name, .kind = spec.kind, .precision = spec.precision, .op = spec.op, .relu = spec.relu};
   node.bias = spec.bias;
   node.op.in = spec.precision == NodePrecision::int8 ? Precision::kInt8 : Precision::kFp16;
-  node.op.out = spec.precision == NodePrecision::int8 ? Precision::kInt32 : spec.op.depthwise ? Precision::kFp16 : Precision::kFp32;
+  node.op.out = spec.precision == NodePrecision::int8 ? Precision::kInt32
+                : spec.op.depthwise                   ? Precision::kFp16
+                                                      : Precision::kFp32;
   // The weights' layout depends on channels and kernels only: plan for the smallest input that the kernel fits.
   Conv2d probe = node.op;
   probe.height = std::max(node.op.kernel_height, kMinRows);
@@ -81,17 +87,21 @@ Result<PackedNode> pack_node(const NodeSpec& spec) {
   node.weights.resize(plan->weight_bytes);
   if (spec.precision == NodePrecision::int8) {
     for (float w : spec.weights) {
-      if (!std::isfinite(w)) return fail(ErrorCode::invalid_argument, std::format("node '{}' has a weight that is not finite", spec.name));
+      if (!std::isfinite(w))
+        return fail(ErrorCode::invalid_argument, std::format("node '{}' has a weight that is not finite", spec.name));
     }
     const auto quantised = quantise(spec, node.scales);
     const std::span<const int8_t> values(quantised);
-    spec.kind == NodeKind::matrix ? pack_matrix(*plan, values, node.weights) : pack_weights(*plan, values, node.weights);
+    spec.kind == NodeKind::matrix ? pack_matrix(*plan, values, node.weights)
+                                  : pack_weights(*plan, values, node.weights);
     node.check = kernel_sums(spec, values, [](int8_t v) { return static_cast<float>(v); });
     node.check_magnitude = kernel_sums(spec, values, [](int8_t v) { return std::fabs(static_cast<float>(v)); });
   } else {
     const std::span<const float> values(spec.weights);
-    const bool fits = spec.kind == NodeKind::matrix ? pack_matrix(*plan, values, node.weights) : pack_weights(*plan, values, node.weights);
-    if (!fits) return fail(ErrorCode::invalid_argument, std::format("node '{}' has a weight beyond fp16's ±65504", spec.name));
+    const bool fits = spec.kind == NodeKind::matrix ? pack_matrix(*plan, values, node.weights)
+                                                    : pack_weights(*plan, values, node.weights);
+    if (!fits)
+      return fail(ErrorCode::invalid_argument, std::format("node '{}' has a weight beyond fp16's ±65504", spec.name));
     node.check = kernel_sums(spec, values, [](float v) { return from_fp16(to_fp16(v)); });
     node.check_magnitude = kernel_sums(spec, values, [](float v) { return std::fabs(from_fp16(to_fp16(v))); });
   }

@@ -15,7 +15,8 @@ namespace npud::rknpu {
 
 enum class NodePrecision : uint8_t {
   fp16,  // fp16 operands, fp32 accumulation; fp32 results (depthwise: fp16)
-  int8,  // W8A8: weights quantised by output channel, activations by row (matrix) or by image (convolution), exact int32 sums
+  int8,  // W8A8: weights quantised by output channel, activations by row (matrix) or by image (convolution), exact
+         // int32 sums
 };
 
 enum class NodeKind : uint8_t { matrix, convolution };
@@ -25,10 +26,10 @@ struct NodeSpec {
   std::string name;
   NodeKind kind = NodeKind::matrix;
   NodePrecision precision = NodePrecision::fp16;
-  Conv2d op;                  // matrix: channels = K, kernels = N; height and width are set by each run
+  Conv2d op;  // matrix: channels = K, kernels = N; height and width are set by each run
   std::vector<float> weights;
-  std::vector<float> bias;    // empty, or one a kernel
-  bool relu = false;          // applied after the bias
+  std::vector<float> bias;  // empty, or one a kernel
+  bool relu = false;        // applied after the bias
 };
 
 // Ready for upload, and for the cache on disk.
@@ -38,15 +39,16 @@ struct PackedNode {
   NodePrecision precision = NodePrecision::fp16;
   Conv2d op;
   bool relu = false;
-  std::vector<std::byte> weights;     // in the NPU's layout
+  std::vector<std::byte> weights;  // in the NPU's layout
   std::vector<float> bias;
-  std::vector<float> scales;          // int8: fp32 weight = scale[n] * int8 weight
-  // For the check of results: what was packed, summed over the kernels ([C][KH][KW]; depthwise kernels stand alone: [C][1][KH][KW]), and the
-  // same of magnitudes.
+  std::vector<float> scales;  // int8: fp32 weight = scale[n] * int8 weight
+  // For the check of results: what was packed, summed over the kernels ([C][KH][KW]; depthwise kernels stand alone:
+  // [C][1][KH][KW]), and the same of magnitudes.
   std::vector<float> check, check_magnitude;
 };
 
-// Fails with invalid_argument when no plan exists for a small input, or when a weight is beyond fp16: then the node stays on the host.
+// Fails with invalid_argument when no plan exists for a small input, or when a weight is beyond fp16: then the node
+// stays on the host.
 Result<PackedNode> pack_node(const NodeSpec& spec);
 
 }  // namespace npud::rknpu

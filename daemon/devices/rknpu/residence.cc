@@ -54,17 +54,18 @@ struct Residence::Prepared {
 
 // One run at a time.
 struct Residence::Lane {
-  std::mutex mutex;                 // all below
+  std::mutex mutex;  // all below
   Memory features, output;
-  std::list<Prepared> prepared;     // newest first
-  std::vector<float> scales;        // of the run under way: one a row, or one
+  std::list<Prepared> prepared;  // newest first
+  std::vector<float> scales;     // of the run under way: one a row, or one
   std::vector<int8_t> quantised;
   // Images too wide for the convolution buffer: columns of a strip's result that fit, by node, height and width.
   std::map<std::tuple<std::size_t, uint32_t, uint32_t>, uint32_t> strips;
   std::vector<float> strip_in, strip_out;
 };
 
-Residence::Residence(RknpuDevice& device, uint32_t space) : device_(device), space_(space), verify_(device.settings_.verify) {}
+Residence::Residence(RknpuDevice& device, uint32_t space)
+    : device_(device), space_(space), verify_(device.settings_.verify) {}
 
 Residence::~Residence() {
   for (Lane& lane : lanes_) {
@@ -116,7 +117,8 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
     Placed placed;
     placed.weight_offset = take(node.weights.size());
     // int32 sums get their bias on the host, after they were scaled.
-    if (!node.bias.empty() && node.precision == NodePrecision::fp16) placed.bias_offset = take((node.bias.size() + 63) / 64 * 64 * 4);
+    if (!node.bias.empty() && node.precision == NodePrecision::fp16)
+      placed.bias_offset = take((node.bias.size() + 63) / 64 * 64 * 4);
     placed_.push_back(placed);
   }
   auto memory = allocate(std::max(bytes, kPage), Caching::write_combined);
@@ -128,7 +130,8 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     std::memcpy(weights_.bytes.data() + placed_[i].weight_offset, nodes[i].weights.data(), nodes[i].weights.size());
-    if (placed_[i].bias_offset) std::memcpy(weights_.bytes.data() + *placed_[i].bias_offset, nodes[i].bias.data(), nodes[i].bias.size() * 4);
+    if (placed_[i].bias_offset)
+      std::memcpy(weights_.bytes.data() + *placed_[i].bias_offset, nodes[i].bias.data(), nodes[i].bias.size() * 4);
     PackedNode described = nodes[i];
     described.weights = {};
     nodes_.push_back(std::move(described));
@@ -231,7 +234,8 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
     }
     std::memcpy(prepared.words.bytes.data() + offset, linked->words.data(), linked->words.size() * 8);
     for (const ChainedTask& task : linked->tasks) {
-      entries.push_back({kDpuInterrupts, task.amount_words, prepared.words.address + static_cast<uint32_t>(offset) + task.word_offset * 8});
+      entries.push_back({kDpuInterrupts, task.amount_words,
+                         prepared.words.address + static_cast<uint32_t>(offset) + task.word_offset * 8});
     }
     offset += chain.size_bytes();
   }
@@ -254,24 +258,28 @@ Result<> Residence::run_matrix(std::size_t node, uint32_t rows, std::span<const 
   return run(node, rows, 1, in, out);
 }
 
-Result<> Residence::run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out) {
+Result<> Residence::run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in,
+                                    std::span<float> out) {
   return run(node, height, width, in, out);
 }
 
-Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out) {
+Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std::span<const float> in,
+                        std::span<float> out) {
   if (index >= nodes_.size()) return fail(ErrorCode::internal, "a node that isn't on the device was run");
   const PackedNode& node = nodes_[index];
   Conv2d op = node.op;
   op.height = height;
   op.width = width;
   if (in.size() != std::size_t{op.channels} * height * width) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", node.name, in.size(), op.channels, height, width));
+    return fail(ErrorCode::invalid_argument, std::format("node '{}' got {} values for an input of {}x{}x{}", node.name,
+                                                         in.size(), op.channels, height, width));
   }
   if (height + op.pad_top + op.pad_bottom < op.kernel_height || width + op.pad_left + op.pad_right < op.kernel_width) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' got an image smaller than its kernel", node.name));
   }
   if (const std::size_t made = std::size_t{op.out_height()} * op.out_width() * op.kernels; out.size() != made) {
-    return fail(ErrorCode::invalid_argument, std::format("node '{}' makes {} values, and got room for {}", node.name, made, out.size()));
+    return fail(ErrorCode::invalid_argument,
+                std::format("node '{}' makes {} values, and got room for {}", node.name, made, out.size()));
   }
   std::unique_lock<std::mutex> lock;
   Lane& lane = take_lane(lock);
@@ -279,7 +287,8 @@ Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std:
   if (lane.strips.contains({index, height, width})) return run_strips(lane, index, op, in, out);
   auto prepared = prepare(lane, index, op);
   if (prepared) return run_prepared(lane, index, **prepared, in, out);
-  const bool may_be_too_wide = prepared.error().code == ErrorCode::invalid_argument && node.kind == NodeKind::convolution;
+  const bool may_be_too_wide =
+      prepared.error().code == ErrorCode::invalid_argument && node.kind == NodeKind::convolution;
   if (!may_be_too_wide || op.out_width() < 2) return std::unexpected(prepared.error());
   Conv2d strip = op;
   strip.pad_left = strip.pad_right = 0;
@@ -293,11 +302,13 @@ Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std:
   return std::unexpected(prepared.error());
 }
 
-// Strips of equal width, side by side, with the columns that they share and the padding laid out in them; the last one may do some columns
-// again. int8 values then have one scale a strip.
-Result<> Residence::run_strips(Lane& lane, std::size_t index, const Conv2d& op, std::span<const float> in, std::span<float> out) {
+// Strips of equal width, side by side, with the columns that they share and the padding laid out in them; the last one
+// may do some columns again. int8 values then have one scale a strip.
+Result<> Residence::run_strips(Lane& lane, std::size_t index, const Conv2d& op, std::span<const float> in,
+                               std::span<float> out) {
   const uint32_t columns = lane.strips.at({index, op.height, op.width}), out_width = op.out_width();
-  const std::size_t out_rows = std::size_t{op.kernels} * op.out_height(), in_rows = std::size_t{op.channels} * op.height;
+  const std::size_t out_rows = std::size_t{op.kernels} * op.out_height(),
+                    in_rows = std::size_t{op.channels} * op.height;
   Conv2d strip = op;
   strip.pad_left = strip.pad_right = 0;
   strip.width = (columns - 1) * op.stride_x + op.kernel_width;
@@ -309,19 +320,22 @@ Result<> Residence::run_strips(Lane& lane, std::size_t index, const Conv2d& op, 
     for (std::size_t row = 0; row < in_rows; ++row) {
       for (uint32_t x = 0; x < strip.width; ++x) {
         const int64_t from = left + x;
-        lane.strip_in[row * strip.width + x] = from < 0 || from >= op.width ? 0.0f : in[row * op.width + static_cast<std::size_t>(from)];
+        lane.strip_in[row * strip.width + x] =
+            from < 0 || from >= op.width ? 0.0f : in[row * op.width + static_cast<std::size_t>(from)];
       }
     }
     auto prepared = prepare(lane, index, strip);
     if (!prepared) return std::unexpected(prepared.error());
     if (auto ran = run_prepared(lane, index, **prepared, lane.strip_in, lane.strip_out); !ran) return ran;
     for (std::size_t row = 0; row < out_rows; ++row)
-      std::copy_n(lane.strip_out.begin() + static_cast<std::ptrdiff_t>(row * columns), columns, out.begin() + static_cast<std::ptrdiff_t>(row * out_width + first));
+      std::copy_n(lane.strip_out.begin() + static_cast<std::ptrdiff_t>(row * columns), columns,
+                  out.begin() + static_cast<std::ptrdiff_t>(row * out_width + first));
   }
   return {};
 }
 
-Result<> Residence::run_prepared(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
+Result<> Residence::run_prepared(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in,
+                                 std::span<float> out) {
   auto done = attempt(lane, index, prepared, in, out);
   if (!done && done.error().code != ErrorCode::invalid_argument) {
     // The driver has stopped and reset what failed; a fault of the moment doesn't come again.
@@ -333,7 +347,8 @@ Result<> Residence::run_prepared(Lane& lane, std::size_t index, Prepared& prepar
   return done;
 }
 
-Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in, std::span<float> out) {
+Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, std::span<const float> in,
+                            std::span<float> out) {
   const PackedNode& node = nodes_[index];
   const ConvPlan& plan = prepared.plan;
   DeviceCounters& counters = device_.counters_;
@@ -342,7 +357,8 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
   TimePoint mark = device_.clock_.now();
   if (node.precision == NodePrecision::fp16) {
     const bool fits = matrix ? pack_rows(plan, in, lane.features.bytes) : pack_features(plan, in, lane.features.bytes);
-    if (!fits) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value beyond fp16's ±65504", node.name));
+    if (!fits)
+      return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value beyond fp16's ±65504", node.name));
   } else {
     const std::size_t per_scale = matrix ? node.op.channels : in.size();
     lane.scales.resize(in.size() / per_scale);
@@ -351,13 +367,15 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
       const auto part = in.subspan(s * per_scale, per_scale);
       float largest = 0;
       for (float v : part) {
-        if (!std::isfinite(v)) return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value that is not finite", node.name));
+        if (!std::isfinite(v))
+          return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value that is not finite", node.name));
         largest = std::max(largest, std::fabs(v));
       }
       lane.scales[s] = largest > 0 ? largest / 127.0f : 1.0f;
       const float inverse = 1.0f / lane.scales[s];
       for (std::size_t i = 0; i < part.size(); ++i) {
-        lane.quantised[s * per_scale + i] = static_cast<int8_t>(std::clamp(std::nearbyint(part[i] * inverse), -127.0f, 127.0f));
+        lane.quantised[s * per_scale + i] =
+            static_cast<int8_t>(std::clamp(std::nearbyint(part[i] * inverse), -127.0f, 127.0f));
       }
     }
     const std::span<const int8_t> values(lane.quantised);
@@ -377,10 +395,12 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
   if (plan.op.out == Precision::kFp16 && reaches_fp16_limit(plan, cube)) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' has a result beyond fp16's ±65504", node.name));
   }
-  if (verify_ == Verify::always || (verify_ == Verify::sampled && (device_.suspected_ || runs_[index] % kSampling == 0))) {
+  if (verify_ == Verify::always ||
+      (verify_ == Verify::sampled && (device_.suspected_ || runs_[index] % kSampling == 0))) {
     ++counters.checked;
-    const bool right = node.precision == NodePrecision::fp16 ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)
-                                                             : int8_result_is_right(node, plan, lane.quantised, cube);
+    const bool right = node.precision == NodePrecision::fp16
+                           ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)
+                           : int8_result_is_right(node, plan, lane.quantised, cube);
     if (!right) {
       ++counters.wrong_results;
       return fail(ErrorCode::data_loss, std::format("the NPU's result of node '{}' failed its check", node.name));
@@ -398,7 +418,8 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
       const std::size_t kernel = matrix ? i % n : i / pixels;
       int32_t sum;
       std::memcpy(&sum, &out[i], 4);
-      out[i] = static_cast<float>(sum) * node.scales[kernel] * lane.scales[matrix ? i / n : 0] + (node.bias.empty() ? 0.0f : node.bias[kernel]);
+      out[i] = static_cast<float>(sum) * node.scales[kernel] * lane.scales[matrix ? i / n : 0] +
+               (node.bias.empty() ? 0.0f : node.bias[kernel]);
     }
   }
   if (node.relu) {
@@ -413,7 +434,8 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
 
 Result<> Residence::submit(const Prepared& prepared) {
   for (const auto& job : prepared.jobs) {
-    const Submission submission{.space = space_, .tasks = &prepared.tasks, .cores = job, .timeout = device_.settings_.timeout};
+    const Submission submission{
+        .space = space_, .tasks = &prepared.tasks, .cores = job, .timeout = device_.settings_.timeout};
     ++device_.counters_.jobs;
     for (const CoreTasks& core : job) device_.counters_.tasks += core.count;
     if (auto ran = device_.port_->run(submission); !ran) return ran;

@@ -22,8 +22,8 @@ struct Input {
 };
 
 // Adds weight(c, tap) * in for every output pixel; `channel` picks one channel (depthwise) or all.
-void project(const PackedNode& node, const ConvPlan& plan, std::span<const double> in, std::span<const float> weights, uint32_t first_channel,
-             uint32_t channels, std::vector<double>& out) {
+void project(const PackedNode& node, const ConvPlan& plan, std::span<const double> in, std::span<const float> weights,
+             uint32_t first_channel, uint32_t channels, std::vector<double>& out) {
   const Conv2d& op = plan.op;
   const Input input{node.kind == NodeKind::matrix, op.channels, std::size_t{op.height} * op.width};
   const uint32_t oh = plan.flat ? op.height : plan.out_height, ow = plan.flat ? op.width : plan.out_width;
@@ -49,7 +49,8 @@ void project(const PackedNode& node, const ConvPlan& plan, std::span<const doubl
 
 }  // namespace
 
-bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const float> in, bool biased, std::span<const std::byte> cube) {
+bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const float> in, bool biased,
+                          std::span<const std::byte> cube) {
   std::vector<double> rounded(in.size()), magnitude(in.size());
   for (std::size_t i = 0; i < in.size(); ++i) {
     rounded[i] = from_fp16(to_fp16(in[i]));
@@ -88,7 +89,8 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
   if (biased) {
     for (float b : node.bias) bias += b, bias_magnitude += std::fabs(b);
   }
-  const double share = std::min(4e-5, 0x1p-23 * (double(plan.op.channels) * plan.op.kernel_height * plan.op.kernel_width + 16));
+  const double share =
+      std::min(4e-5, 0x1p-23 * (double(plan.op.channels) * plan.op.kernel_height * plan.op.kernel_width + 16));
   for (std::size_t p = 0; p < want.size(); ++p) {
     double got = 0;
     for (uint32_t n = 0; n < plan.op.kernels; ++n) got += element(n, p);
@@ -97,7 +99,8 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
   return true;
 }
 
-bool int8_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const int8_t> in, std::span<const std::byte> cube) {
+bool int8_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const int8_t> in,
+                          std::span<const std::byte> cube) {
   const std::vector<double> values(in.begin(), in.end());
   std::vector<double> want;
   project(node, plan, values, node.check, 0, plan.op.channels, want);

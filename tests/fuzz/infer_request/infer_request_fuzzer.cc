@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request from the wire: whatever the bytes are, decoding ends with a request whose tensors lie inside of the message, or with an error
-// that has a sentence. What was decoded is sent back as an answer, whose encoding must parse.
+// A request from the wire: whatever the bytes are, decoding ends with a request whose tensors lie inside of the
+// message, or with an error that has a sentence. What was decoded is sent back as an answer, whose encoding must parse.
 #include <google/protobuf/stubs/logging.h>
 
 #include <cstdlib>
@@ -30,7 +30,8 @@ class OneRegion : public api::Regions {
     return Buffer::allocate(part.size_bytes);
   }
   Result<> check(const api::RegionOwner&, const api::RegionPart& part) const override {
-    if (part.offset_bytes > 4096 || part.size_bytes > 4096 - part.offset_bytes) return fail(ErrorCode::invalid_argument, "outside");
+    if (part.offset_bytes > 4096 || part.size_bytes > 4096 - part.offset_bytes)
+      return fail(ErrorCode::invalid_argument, "outside");
     return {};
   }
   Result<> write(const api::RegionOwner&, const api::RegionPart&, std::span<const std::byte>) override { return {}; }

@@ -22,8 +22,9 @@ struct Board {
   BoardPort::State state;
   std::uint64_t runs = 0, struck = 0;
   ~Board() {
-    std::fprintf(stderr, "board: %llu runs, %llu struck, %llu bytes in %u buffers left\n", static_cast<unsigned long long>(runs),
-                 static_cast<unsigned long long>(struck), static_cast<unsigned long long>(state.allocated_bytes), state.buffers);
+    std::fprintf(stderr, "board: %llu runs, %llu struck, %llu bytes in %u buffers left\n",
+                 static_cast<unsigned long long>(runs), static_cast<unsigned long long>(struck),
+                 static_cast<unsigned long long>(state.allocated_bytes), state.buffers);
     std::fflush(stderr);
     if (state.allocated_bytes != 0) std::_Exit(70);
   }
@@ -37,10 +38,16 @@ class StruckPort final : public Port {
     one_in_ = text == nullptr ? 0 : static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10));
   }
   const PortInfo& info() const override { return port_.info(); }
-  Result<Memory> allocate(uint32_t space, uint64_t bytes, Caching caching) override { return port_.allocate(space, bytes, caching); }
+  Result<Memory> allocate(uint32_t space, uint64_t bytes, Caching caching) override {
+    return port_.allocate(space, bytes, caching);
+  }
   void release(Memory& memory) noexcept override { port_.release(memory); }
-  Result<> to_device(const Memory& m, uint64_t offset, uint64_t size) override { return port_.to_device(m, offset, size); }
-  Result<> from_device(const Memory& m, uint64_t offset, uint64_t size) override { return port_.from_device(m, offset, size); }
+  Result<> to_device(const Memory& m, uint64_t offset, uint64_t size) override {
+    return port_.to_device(m, offset, size);
+  }
+  Result<> from_device(const Memory& m, uint64_t offset, uint64_t size) override {
+    return port_.from_device(m, offset, size);
+  }
   void write_tasks(const Memory& m, std::span<const TaskEntry> tasks) override { port_.write_tasks(m, tasks); }
   Result<> run(const Submission& submission) override {
     const std::lock_guard lock(mutex_);

@@ -15,7 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::shared_ptr<inference::ModelInferRequest> request_with_raw(std::string raw, const char* type = "FP32", std::int64_t count = 2) {
+std::shared_ptr<inference::ModelInferRequest> request_with_raw(std::string raw, const char* type = "FP32",
+                                                               std::int64_t count = 2) {
   auto message = std::make_shared<inference::ModelInferRequest>();
   message->set_model_name("m");
   message->set_id("id");
@@ -70,7 +71,8 @@ TEST(Decode, AClassMayBeLoweredAndNotRaised) {
   context.highest_class = PriorityClass::realtime;
   EXPECT_EQ(decode_infer(message, context)->request.priority_class, PriorityClass::realtime);
   message->mutable_parameters()->clear();
-  EXPECT_EQ(decode_infer(message, context)->request.priority_class, PriorityClass::interactive) << "not asked for, not given";
+  EXPECT_EQ(decode_infer(message, context)->request.priority_class, PriorityClass::interactive)
+      << "not asked for, not given";
   context.highest_class = PriorityClass::batch;
   EXPECT_EQ(decode_infer(message, context)->request.priority_class, PriorityClass::batch);
 }
@@ -143,7 +145,8 @@ TEST(Encode, AnOutputInSharedMemoryHasAnEmptyEntryAndParameters) {
 
 TEST(Encode, PathIsAHeaderValue) {
   EXPECT_EQ(path_metadata({"host", "", {}}), "device=host");
-  EXPECT_EQ(path_metadata({"host", "rknpu0 is dead\n", Duration(1500)}), "device=host; reason=rknpu0 is dead?; rearm_ms=2");
+  EXPECT_EQ(path_metadata({"host", "rknpu0 is dead\n", Duration(1500)}),
+            "device=host; reason=rknpu0 is dead?; rearm_ms=2");
 }
 
 TEST(Status, CarriesDetailsThatDecode) {

@@ -34,7 +34,9 @@ struct Rig {
   Memory memory;
   uint64_t clock_us = 0;
   std::string log;
-  Board board{Options{}, Environment{.dma = &memory, .interrupt = {}, .now_us = [this] { return clock_us; },
+  Board board{Options{}, Environment{.dma = &memory,
+                                     .interrupt = {},
+                                     .now_us = [this] { return clock_us; },
                                      .log = [this](std::string_view line) { log += std::string(line) + "\n"; }}};
 
   void write(unsigned core, uint32_t offset, uint32_t value) {
@@ -96,12 +98,16 @@ TEST(NpuGemm, TasksChain) {
   for (unsigned i = 0; i < kTasks; i++) {
     const uint32_t at = 0x1000 + i * NPU_GEMM_SLOT_BYTES;
     g.out = kOut + i * npu_gemm_out_bytes(&g);
-    npu_gemm_emit(reinterpret_cast<__u64*>(rig.memory.bytes.data() + at), &g, i + 1 < kTasks ? at + NPU_GEMM_SLOT_BYTES : 0);
+    npu_gemm_emit(reinterpret_cast<__u64*>(rig.memory.bytes.data() + at), &g,
+                  i + 1 < kTasks ? at + NPU_GEMM_SLOT_BYTES : 0);
   }
   npu_gemm_fill(&g, rig.memory.bytes.data() + kFeatures, rig.memory.bytes.data() + kWeights);
   EXPECT_TRUE(rig.run(0, kTasks) & NPU_GEMM_INT_MASK) << rig.log;
   for (unsigned i = 0; i < kTasks; i++) {
-    EXPECT_EQ(npu_gemm_wrong(&g, reinterpret_cast<const __u32*>(rig.memory.bytes.data() + kOut + i * npu_gemm_out_bytes(&g))), 0u) << i;
+    EXPECT_EQ(
+        npu_gemm_wrong(&g, reinterpret_cast<const __u32*>(rig.memory.bytes.data() + kOut + i * npu_gemm_out_bytes(&g))),
+        0u)
+        << i;
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed models on disk: what comes back is what was put in, and what is torn, damaged, old or foreign never comes back at all.
+// Packed models on disk: what comes back is what was put in, and what is torn, damaged, old or foreign never comes back
+// at all.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -24,7 +25,9 @@ std::string contents(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
-void overwrite(const std::filesystem::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes; }
+void overwrite(const std::filesystem::path& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
+}
 
 onnx::ModelProto small_model(float weight) {
   auto model = test::empty_model();
@@ -54,7 +57,8 @@ class OffloadCacheTest : public ::testing::Test {
   }
   std::vector<std::filesystem::path> files() const {
     std::vector<std::filesystem::path> found;
-    for (const auto& entry : std::filesystem::directory_iterator(directory_.path() / "packed")) found.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(directory_.path() / "packed"))
+      found.push_back(entry.path());
     return found;
   }
   test::TempDirectory directory_;
@@ -164,7 +168,8 @@ TEST_F(CachedLoadTest, AModelFromTheCacheGivesTheSameBitsAndDamageIsRepaired) {
   };
   auto files = [&] {
     std::vector<std::filesystem::path> found;
-    for (const auto& entry : std::filesystem::directory_iterator(directory.path() / "packed")) found.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path() / "packed"))
+      found.push_back(entry.path());
     return found;
   };
   const auto first = run(small_model(0.25f));

@@ -12,12 +12,13 @@
 
 namespace npud::test {
 
-// Multiply-accumulates of all MatMul, Conv and ConvTranspose (its blocks not overlapping) of the graph for this input: their outputs become
-// the graph's, so that the run itself says how large they are.
+// Multiply-accumulates of all MatMul, Conv and ConvTranspose (its blocks not overlapping) of the graph for this input:
+// their outputs become the graph's, so that the run itself says how large they are.
 inline Result<std::uint64_t> all_macs(EngineParts& engine, onnx::ModelProto model, const std::vector<Tensor>& inputs) {
   auto& graph = *model.mutable_graph();
   std::map<std::string, Dims> constants;
-  for (const auto& tensor : graph.initializer()) constants[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
+  for (const auto& tensor : graph.initializer())
+    constants[tensor.name()] = {tensor.dims().begin(), tensor.dims().end()};
   std::vector<const onnx::NodeProto*> heavy;
   std::set<std::string> outputs;
   for (const auto& output : graph.output()) outputs.insert(output.name());

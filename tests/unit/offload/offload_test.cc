@@ -204,9 +204,9 @@ TEST_P(OffloadFormTest, GivesTheHostsAnswer) {
 INSTANTIATE_TEST_SUITE_P(
     Forms, OffloadFormTest,
     ::testing::Values(
-        Form{"uneven_pads", {12, 5, 3, 4}, {{"pads", {0, 2, 1, 3}}}}, Form{"strides", {8, 6, 5, 3}, {{"strides", {3, 2}}}},
-        Form{"same_upper", {9, 4, 4, 2}, {}, "SAME_UPPER"}, Form{"same_lower", {9, 4, 4, 2}, {}, "SAME_LOWER"},
-        Form{"valid", {9, 4, 3, 3}, {}, "VALID"},
+        Form{"uneven_pads", {12, 5, 3, 4}, {{"pads", {0, 2, 1, 3}}}},
+        Form{"strides", {8, 6, 5, 3}, {{"strides", {3, 2}}}}, Form{"same_upper", {9, 4, 4, 2}, {}, "SAME_UPPER"},
+        Form{"same_lower", {9, 4, 4, 2}, {}, "SAME_LOWER"}, Form{"valid", {9, 4, 3, 3}, {}, "VALID"},
         Form{"same_with_stride", {9, 4, 3, 3}, {{"strides", {2, 2}}}, "SAME_UPPER", "Conv", "host"},
         Form{"dilated", {10, 7, 3, 3}, {{"dilations", {2, 3}}, {"pads", {2, 3, 1, 0}}}},
         Form{"dilated_depthwise", {10, 1, 3, 3}, {{"dilations", {2, 2}}}, "", "Conv", "host", 10},
@@ -220,8 +220,18 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"transposed_oblong", {7, 3, 3, 2}, {{"strides", {3, 2}}}, "", "ConvTranspose"},
         Form{"transposed_line", {7, 3, 4}, {{"strides", {4}}}, "", "ConvTranspose"},
         Form{"transposed_overlapping", {7, 3, 3, 3}, {{"strides", {2, 2}}}, "", "ConvTranspose", "host"},
-        Form{"transposed_padded", {7, 3, 2, 2}, {{"strides", {2, 2}}, {"pads", {1, 1, 0, 0}}}, "", "ConvTranspose", "host"},
-        Form{"transposed_longer", {7, 3, 2, 2}, {{"strides", {2, 2}}, {"output_padding", {1, 0}}}, "", "ConvTranspose", "host"}),
+        Form{"transposed_padded",
+             {7, 3, 2, 2},
+             {{"strides", {2, 2}}, {"pads", {1, 1, 0, 0}}},
+             "",
+             "ConvTranspose",
+             "host"},
+        Form{"transposed_longer",
+             {7, 3, 2, 2},
+             {{"strides", {2, 2}}, {"output_padding", {1, 0}}},
+             "",
+             "ConvTranspose",
+             "host"}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(OffloadTest, ImagesTooWideForTheConvolutionBufferRunInStrips) {

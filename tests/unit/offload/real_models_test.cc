@@ -30,14 +30,17 @@ onnx::ModelProto read_model(const std::string& name) {
   return model;
 }
 
-// Something with edges, as pages have them: dark bars of several lengths and heights on white, normalised to about -2…2.
+// Something with edges, as pages have them: dark bars of several lengths and heights on white, normalised to about
+// -2…2.
 Tensor picture(const std::string& name, std::int64_t height, std::int64_t width) {
   std::vector<float> pixels(static_cast<std::size_t>(3 * height * width), 2.0f);
   for (std::int64_t y = 0; y < height; ++y) {
     for (std::int64_t x = 0; x < width; ++x) {
-      const bool bar = y / 6 % 3 == 1 && x > 8 && x < width - 8 - (y / 18 * 23) % (width / 2) && (x * 7 / (3 + y / 18)) % 5 < 3;
+      const bool bar =
+          y / 6 % 3 == 1 && x > 8 && x < width - 8 - (y / 18 * 23) % (width / 2) && (x * 7 / (3 + y / 18)) % 5 < 3;
       if (!bar) continue;
-      for (std::int64_t c = 0; c < 3; ++c) pixels[static_cast<std::size_t>((c * height + y) * width + x)] = -1.8f + 0.1f * static_cast<float>(c);
+      for (std::int64_t c = 0; c < 3; ++c)
+        pixels[static_cast<std::size_t>((c * height + y) * width + x)] = -1.8f + 0.1f * static_cast<float>(c);
     }
   }
   return float_tensor(name, {1, 3, height, width}, pixels);
@@ -64,17 +67,21 @@ class RealModelsTest : public test::NpuTest {
     const std::uint64_t whole = counted.value_or(1);
     const auto host = load(name + "_host", model, {}), npu = load(name + "_npu", model, parameters);
     if (!host || !npu) return {};
-    const std::uint64_t before = device_->counters().macs, jobs = device_->counters().jobs, tasks = device_->counters().tasks;
+    const std::uint64_t before = device_->counters().macs, jobs = device_->counters().jobs,
+                        tasks = device_->counters().tasks;
     const Response ours = answer(*npu, inputs), reference = answer(*host, inputs);
     EXPECT_EQ(ours.path.device, "rknpu0+host") << ours.path.reason;
-    Measured measured{static_cast<double>(device_->counters().macs - before) / static_cast<double>(whole), 0, ours.outputs, reference.outputs};
+    Measured measured{static_cast<double>(device_->counters().macs - before) / static_cast<double>(whole), 0,
+                      ours.outputs, reference.outputs};
     for (std::size_t i = 0; i < ours.outputs.size(); ++i)
       measured.difference = std::max(measured.difference, difference(ours.outputs[i], reference.outputs.at(i)));
-    std::printf("%s: %.2f %% of %.1f million multiply-adds on the NPU in %llu jobs of %llu tasks, difference %.2g\n", name.c_str(),
-                measured.share * 100, static_cast<double>(whole) / 1e6, static_cast<unsigned long long>(device_->counters().jobs - jobs),
+    std::printf("%s: %.2f %% of %.1f million multiply-adds on the NPU in %llu jobs of %llu tasks, difference %.2g\n",
+                name.c_str(), measured.share * 100, static_cast<double>(whole) / 1e6,
+                static_cast<unsigned long long>(device_->counters().jobs - jobs),
                 static_cast<unsigned long long>(device_->counters().tasks - tasks), measured.difference);
     for (const auto& node : npu->placements()) {
-      if (node.device == "host") std::printf("  on the host: %s %s: %s\n", node.op.c_str(), node.name.c_str(), node.reason.c_str());
+      if (node.device == "host")
+        std::printf("  on the host: %s %s: %s\n", node.op.c_str(), node.name.c_str(), node.reason.c_str());
     }
     EXPECT_EQ(device_->counters().wrong_results, 0u);
     EXPECT_EQ(device_->counters().retries, 0u);
@@ -92,7 +99,11 @@ class RealModelsTest : public test::NpuTest {
     const auto classes = static_cast<std::size_t>(probabilities.shape.back());
     std::vector<std::size_t> best;
     for (std::size_t at = 0; at < values.size(); at += classes) {
-      best.push_back(static_cast<std::size_t>(std::max_element(values.begin() + static_cast<std::ptrdiff_t>(at), values.begin() + static_cast<std::ptrdiff_t>(at + classes)) - values.begin()) - at);
+      best.push_back(
+          static_cast<std::size_t>(std::max_element(values.begin() + static_cast<std::ptrdiff_t>(at),
+                                                    values.begin() + static_cast<std::ptrdiff_t>(at + classes)) -
+                                   values.begin()) -
+          at);
     }
     return best;
   }
@@ -148,9 +159,11 @@ TEST_F(RealModelsTest, VoiceActivity) {
   for (const auto& node : npu->placements()) {
     on_npu += node.device == "rknpu0";
     ran += node.runs > 0;
-    if (node.device == "host") std::printf("  on the host: %s %s: %s\n", node.op.c_str(), node.name.c_str(), node.reason.c_str());
+    if (node.device == "host")
+      std::printf("  on the host: %s %s: %s\n", node.op.c_str(), node.name.c_str(), node.reason.c_str());
   }
-  std::printf("silero_vad: %zu convolutions on the NPU, %zu of the branch that ran; difference %.2g\n", on_npu, ran, worst);
+  std::printf("silero_vad: %zu convolutions on the NPU, %zu of the branch that ran; difference %.2g\n", on_npu, ran,
+              worst);
   EXPECT_EQ(on_npu, npu->placements().size()) << "every convolution of both branches";
   EXPECT_EQ(ran, 6u);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The virtual board as a library with plain memory behind it and its MMU off: runs the tasks that the emitter makes, without a driver.
+// The virtual board as a library with plain memory behind it and its MMU off: runs the tasks that the emitter makes,
+// without a driver.
 #pragma once
 
 #include <cstring>
@@ -29,8 +30,8 @@ class BareBoard final : rk3588::Dma {
   void forget_log() { log_.clear(); }
   rk3588::Board& board() { return board_; }
 
-  // Puts the chain at `base` and runs it on a core as the driver would (registers as mainline rocket and the vendor driver write them).
-  // True when the last task's interrupt came.
+  // Puts the chain at `base` and runs it on a core as the driver would (registers as mainline rocket and the vendor
+  // driver write them). True when the last task's interrupt came.
   bool run(unsigned core, const Chain& chain, uint32_t base) {
     const auto linked = chain.link(base);
     if (!linked) return false;

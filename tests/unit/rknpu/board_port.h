@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The virtual board behind the Port interface, in the place of a kernel driver: buffers in plain memory, the MMU off, jobs run inline.
-// It counts what is allocated, so that a test can say that nothing leaked.
+// The virtual board behind the Port interface, in the place of a kernel driver: buffers in plain memory, the MMU off,
+// jobs run inline. It counts what is allocated, so that a test can say that nothing leaked.
 #pragma once
 
 #include <cfenv>
@@ -20,7 +20,7 @@ namespace npud::rknpu {
 
 class BoardPort final : public Port, rk3588::Dma {
  public:
-  struct State {                      // outlives the port
+  struct State {  // outlives the port
     uint64_t allocated_bytes = 0;
     uint32_t buffers = 0;
     std::string log;
@@ -35,7 +35,13 @@ class BoardPort final : public Port, rk3588::Dma {
                          .now_us = [this] { return now_us_ += 10; },
                          .log = [this](std::string_view line) { state_.log.append(line).append("\n"); }}) {
     state_.board = &board_;
-    info_ = {.node = "virtual", .driver = "board 0.9.8", .isolated = true, .fences = true, .cores = VBOARD_CORES, .spaces = spaces, .space_bytes = space_bytes};
+    info_ = {.node = "virtual",
+             .driver = "board 0.9.8",
+             .isolated = true,
+             .fences = true,
+             .cores = VBOARD_CORES,
+             .spaces = spaces,
+             .space_bytes = space_bytes};
   }
   ~BoardPort() override { state_.board = nullptr; }
 
@@ -51,13 +57,18 @@ class BoardPort final : public Port, rk3588::Dma {
       at = start + length;
     }
     if (at + size > (space + 1) * info_.space_bytes) {
-      return std::unexpected(Error{ErrorCode::resource_exhausted, "the space is full", {}, size, (space + 1) * info_.space_bytes - at});
+      return std::unexpected(
+          Error{ErrorCode::resource_exhausted, "the space is full", {}, size, (space + 1) * info_.space_bytes - at});
     }
     taken_[at] = size;
     state_.allocated_bytes += size;
     ++state_.buffers;
     std::memset(memory_.data() + at, 0, size);
-    return Memory{.handle = ++handles_, .cookie = at, .space = space, .address = static_cast<uint32_t>(at), .caching = caching,
+    return Memory{.handle = ++handles_,
+                  .cookie = at,
+                  .space = space,
+                  .address = static_cast<uint32_t>(at),
+                  .caching = caching,
                   .bytes = std::span(memory_).subspan(at, size)};
   }
   void release(Memory& memory) noexcept override {
@@ -93,8 +104,11 @@ class BoardPort final : public Port, rk3588::Dma {
   }
 
   void arm(uint32_t kind, uint32_t core, uint32_t arg, uint32_t count) {
-    for (const auto& [offset, value] : {std::pair{VBOARD_FAULT_KIND, kind}, {VBOARD_FAULT_CORE, core}, {VBOARD_FAULT_ARG, arg},
-                                        {VBOARD_FAULT_COUNT, count}, {VBOARD_FAULT_ARM, 1u}}) {
+    for (const auto& [offset, value] : {std::pair{VBOARD_FAULT_KIND, kind},
+                                        {VBOARD_FAULT_CORE, core},
+                                        {VBOARD_FAULT_ARG, arg},
+                                        {VBOARD_FAULT_COUNT, count},
+                                        {VBOARD_FAULT_ARM, 1u}}) {
       board_.write32(VBOARD_BAR_CONTROL, static_cast<uint32_t>(offset), value);
     }
   }
@@ -104,7 +118,8 @@ class BoardPort final : public Port, rk3588::Dma {
   void clear() { board_.write32(VBOARD_BAR_CONTROL, VBOARD_FAULT_CLEAR, 1); }
 
  private:
-  // The board computes on the caller's thread, where ONNX Runtime may have had denormals read as zero; a board of its own doesn't.
+  // The board computes on the caller's thread, where ONNX Runtime may have had denormals read as zero; a board of its
+  // own doesn't.
   struct PlainFloats {
     PlainFloats() { std::fegetenv(&before), std::fesetenv(FE_DFL_ENV); }
     ~PlainFloats() { std::fesetenv(&before); }
@@ -114,7 +129,9 @@ class BoardPort final : public Port, rk3588::Dma {
   void start(uint32_t core, const Submission& s, const CoreTasks& part) {
     TaskEntry first;
     std::memcpy(&first, s.tasks->bytes.data() + part.first * sizeof(TaskEntry), sizeof first);
-    auto write = [&](uint32_t offset, uint32_t value) { board_.write32(VBOARD_BAR_REGS, core * VBOARD_CORE_STRIDE + offset, value); };
+    auto write = [&](uint32_t offset, uint32_t value) {
+      board_.write32(VBOARD_BAR_REGS, core * VBOARD_CORE_STRIDE + offset, value);
+    };
     write(reg::kPcBaseAddress, 1);
     write(reg::kCnaSPointer, 0xe + 0x10000000 * core);
     write(reg::kCoreSPointer, 0xe + 0x10000000 * core);

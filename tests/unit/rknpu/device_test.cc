@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device code, whole, against the virtual board as a library: right numbers over sizes and precisions, right behaviour when the NPU
-// drops, stalls or lies, and nothing left behind.
+// The device code, whole, against the virtual board as a library: right numbers over sizes and precisions, right
+// behaviour when the NPU drops, stalls or lies, and nothing left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ class DeviceTest : public testing::Test {
     EXPECT_EQ(state_.buffers, 0u);
   }
 
-  RknpuDevice& open(DeviceSettings settings = {}, uint64_t space_bytes = 48u << 20, uint32_t spaces = 1, const rk3588::Options& options = {}) {
+  RknpuDevice& open(DeviceSettings settings = {}, uint64_t space_bytes = 48u << 20, uint32_t spaces = 1,
+                    const rk3588::Options& options = {}) {
     auto port = std::make_unique<BoardPort>(state_, space_bytes, spaces, options);
     port_ = port.get();
     auto device = RknpuDevice::open(std::move(port), settings, clock_);
@@ -116,7 +117,8 @@ TEST_F(DeviceTest, BigProductsAreSpreadOverTheCores) {
                              state_.board->counter(2, VBOARD_COUNT_TASKS)};
   ASSERT_TRUE(residence->run_matrix(0, rows, in, out));
   EXPECT_LT(distance(out, product(spec, rows, in)), 2e-3);
-  for (unsigned core = 0; core < 3; ++core) EXPECT_GT(state_.board->counter(core, VBOARD_COUNT_TASKS), before[core]) << "core " << core;
+  for (unsigned core = 0; core < 3; ++core)
+    EXPECT_GT(state_.board->counter(core, VBOARD_COUNT_TASKS), before[core]) << "core " << core;
   EXPECT_EQ(device.counters().jobs, 1u);
 }
 
@@ -124,8 +126,17 @@ TEST_F(DeviceTest, ConvolutionsKeepTheirBiasAndRelu) {
   open({.verify = Verify::always});
   for (const bool depthwise : {false, true}) {
     NodeSpec spec{.name = "conv", .kind = NodeKind::convolution, .relu = true};
-    spec.op = {.channels = 24, .kernels = depthwise ? 24u : 40u, .kernel_height = 3, .kernel_width = 3, .stride_y = 2, .stride_x = 2,
-               .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1, .depthwise = depthwise};
+    spec.op = {.channels = 24,
+               .kernels = depthwise ? 24u : 40u,
+               .kernel_height = 3,
+               .kernel_width = 3,
+               .stride_y = 2,
+               .stride_x = 2,
+               .pad_top = 1,
+               .pad_left = 1,
+               .pad_bottom = 1,
+               .pad_right = 1,
+               .depthwise = depthwise};
     spec.weights = noise(std::size_t{spec.op.kernels} * (depthwise ? 1 : 24) * 9, 0.1f);
     spec.bias = noise(spec.op.kernels);
     const auto residence = upload(spec);
@@ -146,7 +157,8 @@ TEST_F(DeviceTest, ConvolutionsKeepTheirBiasAndRelu) {
                 for (int kx = 0; kx < 3; ++kx) {
                   const int iy = static_cast<int>(y) * 2 + ky - 1, ix = static_cast<int>(x) * 2 + kx - 1;
                   if (iy < 0 || ix < 0 || iy >= static_cast<int>(h) || ix >= static_cast<int>(w)) continue;
-                  sum += double{in[((depthwise ? n : c) * h + iy) * w + ix]} * spec.weights[((n * (depthwise ? 1 : 24) + c) * 3 + ky) * 3 + kx];
+                  sum += double{in[((depthwise ? n : c) * h + iy) * w + ix]} *
+                         spec.weights[((n * (depthwise ? 1 : 24) + c) * 3 + ky) * 3 + kx];
                 }
             want[(n * op.out_height() + y) * op.out_width() + x] = static_cast<float>(std::max(sum, 0.0));
           }
@@ -199,7 +211,8 @@ TEST_P(FaultTest, StrikesWithoutEndAreAnErrorAndNeverAWrongAnswer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, FaultTest,
-                         testing::Values(Strike{"dropped", VBOARD_FAULT_DISPATCH_DROP, 0}, Strike{"stalled", VBOARD_FAULT_STALL, 0},
+                         testing::Values(Strike{"dropped", VBOARD_FAULT_DISPATCH_DROP, 0},
+                                         Strike{"stalled", VBOARD_FAULT_STALL, 0},
                                          Strike{"wrong_bit", VBOARD_FAULT_WRONG_BIT, 0}),
                          [](const auto& info) { return info.param.name; });
 

@@ -18,9 +18,10 @@ namespace {
 constexpr uint32_t kWords = 0x10000, kData = 0x100000;
 
 std::string text(const Conv2d& op) {
-  return std::format("{}x{}x{} -> {} kernels of {}x{}, stride {}x{}, pad {},{},{},{}{} {}->{}", op.channels, op.height, op.width,
-                     op.kernels, op.kernel_height, op.kernel_width, op.stride_y, op.stride_x, op.pad_top, op.pad_left, op.pad_bottom,
-                     op.pad_right, op.depthwise ? " depthwise" : "", static_cast<int>(op.in), static_cast<int>(op.out));
+  return std::format("{}x{}x{} -> {} kernels of {}x{}, stride {}x{}, pad {},{},{},{}{} {}->{}", op.channels, op.height,
+                     op.width, op.kernels, op.kernel_height, op.kernel_width, op.stride_y, op.stride_x, op.pad_top,
+                     op.pad_left, op.pad_bottom, op.pad_right, op.depthwise ? " depthwise" : "",
+                     static_cast<int>(op.in), static_cast<int>(op.out));
 }
 
 // Values whose products and sums are exact in every precision used here, so that order can't show.
@@ -37,8 +38,8 @@ std::vector<T> fill(Values& values, std::size_t count) {
 }
 
 template <class In, class Out>
-std::vector<Out> reference(const Conv2d& op, const std::vector<In>& image, const std::vector<In>& weights, const std::vector<Out>& bias,
-                           bool relu) {
+std::vector<Out> reference(const Conv2d& op, const std::vector<In>& image, const std::vector<In>& weights,
+                           const std::vector<Out>& bias, bool relu) {
   const uint32_t oh = op.out_height(), ow = op.out_width();
   std::vector<Out> out(static_cast<std::size_t>(op.kernels) * oh * ow);
   for (uint32_t n = 0; n < op.kernels; ++n) {
@@ -48,12 +49,17 @@ std::vector<Out> reference(const Conv2d& op, const std::vector<In>& image, const
         for (uint32_t c = 0; c < (op.depthwise ? 1 : op.channels); ++c) {
           for (uint32_t ky = 0; ky < op.kernel_height; ++ky) {
             for (uint32_t kx = 0; kx < op.kernel_width; ++kx) {
-              const int64_t iy = int64_t{y} * op.stride_y + ky - op.pad_top, ix = int64_t{x} * op.stride_x + kx - op.pad_left;
+              const int64_t iy = int64_t{y} * op.stride_y + ky - op.pad_top,
+                            ix = int64_t{x} * op.stride_x + kx - op.pad_left;
               if (iy < 0 || ix < 0 || iy >= op.height || ix >= op.width) continue;
               const uint32_t channel = op.depthwise ? n : c;
-              sum += static_cast<Out>(image[(static_cast<std::size_t>(channel) * op.height + iy) * op.width + ix]) *
-                     static_cast<Out>(weights[((static_cast<std::size_t>(n) * (op.depthwise ? 1 : op.channels) + c) * op.kernel_height + ky) *
-                                                  op.kernel_width + kx]);
+              sum +=
+                  static_cast<Out>(image[(static_cast<std::size_t>(channel) * op.height + iy) * op.width + ix]) *
+                  static_cast<Out>(
+                      weights[((static_cast<std::size_t>(n) * (op.depthwise ? 1 : op.channels) + c) * op.kernel_height +
+                               ky) *
+                                  op.kernel_width +
+                              kx]);
             }
           }
         }
@@ -72,14 +78,16 @@ void check(const Conv2d& op, bool with_bias, bool relu, uint32_t seed, unsigned 
   ASSERT_TRUE(plan) << plan.error().message;
   Values values{std::mt19937(seed)};
   const auto image = fill<In>(values, static_cast<std::size_t>(op.channels) * op.height * op.width);
-  const auto weights =
-      fill<In>(values, static_cast<std::size_t>(op.kernels) * (op.depthwise ? 1 : op.channels) * op.kernel_height * op.kernel_width);
+  const auto weights = fill<In>(values, static_cast<std::size_t>(op.kernels) * (op.depthwise ? 1 : op.channels) *
+                                            op.kernel_height * op.kernel_width);
   std::vector<Out> bias;
   if (with_bias) bias = fill<Out>(values, op.kernels);
 
   BareBoard board(kData + 4 * 4096 + plan->feature_bytes + plan->weight_bytes + plan->output_bytes + plan->bias_bytes);
   ConvAddresses at{.features = kData};
-  auto after = [](uint32_t address, uint64_t bytes) { return static_cast<uint32_t>((address + bytes + 4095) / 4096 * 4096); };
+  auto after = [](uint32_t address, uint64_t bytes) {
+    return static_cast<uint32_t>((address + bytes + 4095) / 4096 * 4096);
+  };
   at.weights = after(at.features, plan->feature_bytes);
   at.output = after(at.weights, plan->weight_bytes);
   const uint32_t bias_at = after(at.output, plan->output_bytes);
@@ -114,7 +122,8 @@ void check(const Conv2d& op, bool with_bias, bool relu, uint32_t seed, unsigned 
   std::vector<Out> got(want.size());
   unpack_image(*plan, board.at(at.output, plan->output_bytes), std::span<Out>(got));
   for (std::size_t i = 0; i < want.size(); ++i) {
-    ASSERT_EQ(got[i], want[i]) << "element " << i << " of " << want.size() << ", " << plan->bands.size() << " bands\n" << board.log();
+    ASSERT_EQ(got[i], want[i]) << "element " << i << " of " << want.size() << ", " << plan->bands.size() << " bands\n"
+                               << board.log();
   }
 }
 
@@ -137,8 +146,9 @@ TEST(Emit, GemmOfEveryTileEdge) {
 
 TEST(Emit, GemmTallerThanTheConvolutionBuffer) {
   check<float, float>({.channels = 512, .height = 1500, .width = 1, .kernels = 48}, true, false, 7);
-  check<int8_t, int32_t>({.channels = 1024, .height = 900, .width = 1, .kernels = 64, .in = Precision::kInt8, .out = Precision::kInt32}, false,
-                         false, 8);
+  check<int8_t, int32_t>(
+      {.channels = 1024, .height = 900, .width = 1, .kernels = 64, .in = Precision::kInt8, .out = Precision::kInt32},
+      false, false, 8);
 }
 
 TEST(Emit, RandomConvolutions) {
@@ -187,8 +197,18 @@ TEST(Emit, DepthwiseConvolutions) {
 }
 
 TEST(Emit, ImageTallerThanTheConvolutionBufferIsCutIntoBands) {
-  const Conv2d op{.channels = 16, .height = 160, .width = 160, .kernels = 24, .kernel_height = 3, .kernel_width = 3, .stride_y = 2, .stride_x = 2,
-                  .pad_top = 1, .pad_left = 1, .pad_bottom = 1, .pad_right = 1};
+  const Conv2d op{.channels = 16,
+                  .height = 160,
+                  .width = 160,
+                  .kernels = 24,
+                  .kernel_height = 3,
+                  .kernel_width = 3,
+                  .stride_y = 2,
+                  .stride_x = 2,
+                  .pad_top = 1,
+                  .pad_left = 1,
+                  .pad_bottom = 1,
+                  .pad_right = 1};
   EXPECT_GT(plan_conv(op)->bands.size(), 1u);
   check<float, float>(op, true, true, 3);
 }
@@ -198,8 +218,9 @@ TEST(Emit, WhatTheHardwareCannotDoIsRefusedWithItsReason) {
     const auto plan = plan_conv(op);
     return plan ? std::string("planned") : plan.error().message;
   };
-  EXPECT_THAT(message({.channels = 64, .height = 8, .width = 5000, .kernels = 16, .kernel_height = 3, .kernel_width = 3}),
-              testing::HasSubstr("width"));
+  EXPECT_THAT(
+      message({.channels = 64, .height = 8, .width = 5000, .kernels = 16, .kernel_height = 3, .kernel_width = 3}),
+      testing::HasSubstr("width"));
   EXPECT_THAT(message({.channels = 20000, .height = 8, .width = 1, .kernels = 16}), testing::HasSubstr("bank"));
   EXPECT_THAT(message({.channels = 8, .height = 8, .width = 8, .kernels = 16, .kernel_height = 9, .kernel_width = 9}),
               testing::HasSubstr("larger than"));

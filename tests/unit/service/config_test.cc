@@ -39,9 +39,7 @@ std::string error_of(std::string_view text) {
   return result ? "no error" : result.error().message;
 }
 
-TEST(Config, HasDefaultsThatPassItsOwnChecks) {
-  EXPECT_TRUE(check_config(Config{}));
-}
+TEST(Config, HasDefaultsThatPassItsOwnChecks) { EXPECT_TRUE(check_config(Config{})); }
 
 TEST(Config, ReadsEveryKindOfValue) {
   Config config;
@@ -91,11 +89,13 @@ TEST(Config, NamesFileAndLineOfWhatIsUnknown) {
   EXPECT_THAT(error_of("[server]\nsokcet = \"/x\"\n"), AllOf(StartsWith("test.toml:2:1:"), HasSubstr("server.sokcet")));
   EXPECT_THAT(error_of("\n\n[serverr]\n"), AllOf(StartsWith("test.toml:3:"), HasSubstr("unknown key serverr")));
   EXPECT_THAT(error_of("[devices.gpu]\nslots = 1\n"), HasSubstr("unknown key devices.gpu"));
-  EXPECT_THAT(error_of("[[tenant]]\nname = \"a\"\nuid = 1\n"), AllOf(StartsWith("test.toml:3:1:"), HasSubstr("tenant.uid")));
+  EXPECT_THAT(error_of("[[tenant]]\nname = \"a\"\nuid = 1\n"),
+              AllOf(StartsWith("test.toml:3:1:"), HasSubstr("tenant.uid")));
 }
 
 TEST(Config, SaysWhatWasExpectedOfAWrongValue) {
-  EXPECT_THAT(error_of("[server]\nmax_connections = 0\n"), AllOf(StartsWith("test.toml:2:"), HasSubstr("from 1 to 65536")));
+  EXPECT_THAT(error_of("[server]\nmax_connections = 0\n"),
+              AllOf(StartsWith("test.toml:2:"), HasSubstr("from 1 to 65536")));
   EXPECT_THAT(error_of("[server]\nmax_connections = \"many\"\n"), HasSubstr("a string that doesn't fit"));
   EXPECT_THAT(error_of("[server]\nmax_message_bytes = \"8 MB\"\n"), HasSubstr("64 MiB"));
   EXPECT_THAT(error_of("[server]\nmax_message_bytes = \"99999999999 TiB\"\n"), HasSubstr("expected bytes"));
@@ -143,7 +143,8 @@ TEST(Config, DumpReadsBackAsTheSame) {
   config.repository.load = {"a", "b\"c"};
   config.repository.mode = "explicit";
   config.admin.uids = {1, 2};
-  config.tenants = {{.name = "x", .uids = {7}, .certificates = {"cam"}, .weight = 3, .max_class = "batch", .max_bytes = 5}};
+  config.tenants = {
+      {.name = "x", .uids = {7}, .certificates = {"cam"}, .weight = 3, .max_class = "batch", .max_bytes = 5}};
   const std::string text = dump_config(config);
   Config again;
   auto result = apply_config_text(again, text, "dump.toml");

@@ -219,11 +219,13 @@ TEST_F(ConnectionsTest, ARefusalBySinkClosesTheConnectionAndCountsNothingTwice) 
 }
 
 TEST_F(ConnectionsTest, AStaleSocketIsReplacedALiveOneAndAFileAreNot) {
-  { UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+  {
+    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::strcpy(address.sun_path, config_.socket.c_str());
-    ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0); }
+    ASSERT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
   start({});
   auto second = listen_unix(config_);
   ASSERT_FALSE(second);

@@ -14,9 +14,9 @@ namespace npud {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::HasSubstr;
 using api::RegionInfo;
 using api::RegionPart;
+using ::testing::HasSubstr;
 
 constexpr char owner[] = "uid:me";
 
@@ -128,7 +128,8 @@ TEST_F(SharedMemoryTest, LinksAndPathsAndOtherKindsOfFilesAreRefused) {
   fs::create_symlink("a", directory_ / "near");
   fs::create_directory(directory_ / "dir");
   ASSERT_EQ(::mkfifo((directory_ / "fifo").c_str(), 0600), 0);
-  for (const char* key : {"/link", "/near", "/dir", "/fifo", "/../a", "..", ".", "/", "", "/dir/../a", "//a", "/absent"}) {
+  for (const char* key :
+       {"/link", "/near", "/dir", "/fifo", "/../a", "..", ".", "/", "", "/dir/../a", "//a", "/absent"}) {
     EXPECT_FALSE(memory.add(owner, ::getuid(), {"r", key, 0, 1})) << key;
   }
   EXPECT_FALSE(memory.add(owner, ::getuid(), {"r", std::string("a\0b", 3), 0, 1}));
@@ -139,7 +140,8 @@ TEST_F(SharedMemoryTest, PartsOutsideOfTheRegionAreRefusedWithoutOverflow) {
   SharedMemory memory(config_, System::real(), directory_);
   UniqueFd fd = object("a", 8192);
   ASSERT_TRUE(memory.add(owner, ::getuid(), {"in", "/a", 0, 4096}));
-  for (const RegionPart& part : {RegionPart{"in", 4096, 1}, {"in", 0, 4097}, {"in", ~0ull, 2}, {"in", 2, ~0ull}, {"in", ~0ull, ~0ull}}) {
+  for (const RegionPart& part :
+       {RegionPart{"in", 4096, 1}, {"in", 0, 4097}, {"in", ~0ull, 2}, {"in", 2, ~0ull}, {"in", ~0ull, ~0ull}}) {
     EXPECT_EQ(memory.read(owner, part).error().code, ErrorCode::invalid_argument);
   }
   EXPECT_FALSE(memory.add(owner, ::getuid(), {"big", "/a", 0, 8193}));

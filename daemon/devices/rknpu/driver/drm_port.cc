@@ -50,16 +50,32 @@ uint32_t cores_by_compatible(const std::string& node) {
 Error verdict(int error, const char* what) {
   switch (error) {
     case ETIMEDOUT:
-      return {ErrorCode::deadline_exceeded, std::format("{} ran longer than its time-out; the driver stopped the core", what), {}, {}, {}};
+      return {ErrorCode::deadline_exceeded,
+              std::format("{} ran longer than its time-out; the driver stopped the core", what),
+              {},
+              {},
+              {}};
     case EFAULT:
-      return {ErrorCode::data_loss, std::format("{} touched memory that isn't mapped; the driver failed it", what), {}, {}, {}};
+      return {ErrorCode::data_loss,
+              std::format("{} touched memory that isn't mapped; the driver failed it", what),
+              {},
+              {},
+              {}};
     case ENODEV:
-      return {ErrorCode::unavailable, std::format("{}: the NPU is dead or gone; `dmesg` says why, a reload of the driver may revive it", what), {}, {}, {}};
+      return {ErrorCode::unavailable,
+              std::format("{}: the NPU is dead or gone; `dmesg` says why, a reload of the driver may revive it", what),
+              {},
+              {},
+              {}};
     case ECANCELED:
       return {ErrorCode::cancelled, std::format("{} was cancelled in the driver", what), {}, {}, {}};
     case EAGAIN:
     case EBUSY:
-      return {ErrorCode::unavailable, std::format("{}: the driver's queue is full", what), std::chrono::milliseconds(20), {}, {}};
+      return {ErrorCode::unavailable,
+              std::format("{}: the driver's queue is full", what),
+              std::chrono::milliseconds(20),
+              {},
+              {}};
     default:
       return {ErrorCode::internal, std::format("{}: {}", what, std::strerror(error)), {}, {}, {}};
   }
@@ -74,25 +90,34 @@ class DrmPort final : public Port {
 
   Result<Memory> allocate(uint32_t space, uint64_t bytes, Caching caching) override {
     rknpu_mem_create create{};
-    create.flags = RKNPU_MEM_NON_CONTIGUOUS | RKNPU_MEM_KERNEL_MAPPING | RKNPU_MEM_ZEROING | RKNPU_MEM_IOMMU_LIMIT_IOVA_ALIGNMENT |
+    create.flags = RKNPU_MEM_NON_CONTIGUOUS | RKNPU_MEM_KERNEL_MAPPING | RKNPU_MEM_ZEROING |
+                   RKNPU_MEM_IOMMU_LIMIT_IOVA_ALIGNMENT |
                    (caching == Caching::cached ? RKNPU_MEM_CACHEABLE : RKNPU_MEM_WRITE_COMBINE);
     create.size = (bytes + 4095) / 4096 * 4096;
     create.iommu_domain_id = static_cast<__s32>(space);
     if (drmIoctl(fd_, DRM_IOCTL_RKNPU_MEM_CREATE, &create) != 0) {
       const int error = errno;
       if (error == ENOSPC || error == ENOMEM || error == EDQUOT) {
-        Error full{ErrorCode::resource_exhausted, std::format("address space {} of the NPU has no room for {} bytes", space, create.size), {},
-                   create.size, free_bytes(space)};
+        Error full{ErrorCode::resource_exhausted,
+                   std::format("address space {} of the NPU has no room for {} bytes", space, create.size),
+                   {},
+                   create.size,
+                   free_bytes(space)};
         return std::unexpected(std::move(full));
       }
       return std::unexpected(verdict(error, "allocating NPU memory"));
     }
-    Memory memory{.handle = create.handle, .cookie = create.obj_addr, .space = space, .address = static_cast<uint32_t>(create.dma_addr), .caching = caching};
+    Memory memory{.handle = create.handle,
+                  .cookie = create.obj_addr,
+                  .space = space,
+                  .address = static_cast<uint32_t>(create.dma_addr),
+                  .caching = caching};
     auto give_back = [&](Error error) {
       release(memory);
       return std::unexpected(std::move(error));
     };
-    if (create.dma_addr + create.size > uint64_t{1} << 32) return give_back({ErrorCode::internal, "the driver gave an NPU address beyond 4 GiB", {}, {}, {}});
+    if (create.dma_addr + create.size > uint64_t{1} << 32)
+      return give_back({ErrorCode::internal, "the driver gave an NPU address beyond 4 GiB", {}, {}, {}});
     rknpu_mem_map map{};
     map.handle = create.handle;
     if (drmIoctl(fd_, DRM_IOCTL_RKNPU_MEM_MAP, &map) != 0) return give_back(verdict(errno, "mapping NPU memory"));
@@ -144,7 +169,9 @@ class DrmPort final : public Port {
     submit.task_obj_addr = s.tasks->cookie;
     submit.iommu_domain_id = s.space;
     submit.fence_fd = -1;
-    submit.core_mask = s.cores.size() == 1 ? RKNPU_CORE_AUTO_MASK : s.cores.size() == 2 ? RKNPU_CORE01_MASK : RKNPU_CORE012_MASK;
+    submit.core_mask = s.cores.size() == 1   ? RKNPU_CORE_AUTO_MASK
+                       : s.cores.size() == 2 ? RKNPU_CORE01_MASK
+                                             : RKNPU_CORE012_MASK;
     submit.task_start = s.cores[0].first;
     for (std::size_t core = 0; core < s.cores.size(); ++core) {
       submit.task_number += s.cores[core].count;
@@ -159,8 +186,8 @@ class DrmPort final : public Port {
   }
 
  private:
-  // The fence comes from the driver on every path; the margin is for what may queue before this job, and a fence that never comes is an
-  // error, not an end.
+  // The fence comes from the driver on every path; the margin is for what may queue before this job, and a fence that
+  // never comes is an error, not an end.
   Result<> wait(int fence, const Submission& s) {
     pollfd poll_fd{.fd = fence, .events = POLLIN, .revents = 0};
     const auto patience = s.timeout * 4 + std::chrono::seconds(30);
@@ -169,8 +196,8 @@ class DrmPort final : public Port {
       ready = poll(&poll_fd, 1, static_cast<int>(patience.count()));
     } while (ready < 0 && errno == EINTR);
     if (ready <= 0) {
-      return fail(ErrorCode::deadline_exceeded,
-                  std::format("the NPU's driver gave no verdict on a job within {} ms", std::chrono::milliseconds(patience).count()));
+      return fail(ErrorCode::deadline_exceeded, std::format("the NPU's driver gave no verdict on a job within {} ms",
+                                                            std::chrono::milliseconds(patience).count()));
     }
     sync_file_info file{};
     if (ioctl(fence, SYNC_IOC_FILE_INFO, &file) != 0) return std::unexpected(verdict(errno, "reading a fence"));
@@ -186,7 +213,8 @@ class DrmPort final : public Port {
     sync.obj_addr = memory.cookie;
     sync.offset = offset;
     sync.size = size;
-    if (drmIoctl(fd_, DRM_IOCTL_RKNPU_MEM_SYNC, &sync) != 0) return std::unexpected(verdict(errno, "handing memory to or from the NPU"));
+    if (drmIoctl(fd_, DRM_IOCTL_RKNPU_MEM_SYNC, &sync) != 0)
+      return std::unexpected(verdict(errno, "handing memory to or from the NPU"));
     return {};
   }
 
@@ -202,8 +230,9 @@ class DrmPort final : public Port {
   PortInfo info_;
 };
 
-// A sync_file is only tried with a job; without npud's driver the kernel may have been built without fences, and then the flag gives
-// -EINVAL. What is safe to ask for is a job that is refused for its missing task array either way, so a vendor driver is met without.
+// A sync_file is only tried with a job; without npud's driver the kernel may have been built without fences, and then
+// the flag gives -EINVAL. What is safe to ask for is a job that is refused for its missing task array either way, so a
+// vendor driver is met without.
 PortInfo probe(int fd, const std::string& node, int major, int minor, int patch) {
   PortInfo info;
   info.node = node;
@@ -234,7 +263,8 @@ std::vector<std::string> find_nodes() {
     const Descriptor fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (fd.get() < 0) continue;
     if (drmVersionPtr version = drmGetVersion(fd.get())) {
-      if (std::string_view(version->name, static_cast<std::size_t>(version->name_len)) == RKNPU_DRM_NAME) nodes.push_back(path);
+      if (std::string_view(version->name, static_cast<std::size_t>(version->name_len)) == RKNPU_DRM_NAME)
+        nodes.push_back(path);
       drmFreeVersion(version);
     }
   }
@@ -247,7 +277,8 @@ Result<std::unique_ptr<Port>> open_drm_port(const std::string& node) {
   if (fd.get() < 0) {
     const int error = errno;
     if (error == EACCES || error == EPERM) {
-      return fail(ErrorCode::permission_denied, std::format("{}: not allowed; run npud as a user of the node's group", node));
+      return fail(ErrorCode::permission_denied,
+                  std::format("{}: not allowed; run npud as a user of the node's group", node));
     }
     return fail(ErrorCode::not_found, std::format("{}: {}; is npud_rknpu loaded?", node, std::strerror(error)));
   }
@@ -256,10 +287,12 @@ Result<std::unique_ptr<Port>> open_drm_port(const std::string& node) {
   const std::string name(version->name, static_cast<std::size_t>(version->name_len));
   const int major = version->version_major, minor = version->version_minor, patch = version->version_patchlevel;
   drmFreeVersion(version);
-  if (name != RKNPU_DRM_NAME) return fail(ErrorCode::failed_precondition, std::format("{} belongs to the driver '{}', not rknpu", node, name));
+  if (name != RKNPU_DRM_NAME)
+    return fail(ErrorCode::failed_precondition, std::format("{} belongs to the driver '{}', not rknpu", node, name));
   if (major != 0 || minor < 9 || (minor == 9 && patch < 7)) {
-    return fail(ErrorCode::failed_precondition,
-                std::format("{}: interface {}.{}.{} is too old; npud needs 0.9.7 or npud_rknpu", node, major, minor, patch));
+    return fail(
+        ErrorCode::failed_precondition,
+        std::format("{}: interface {}.{}.{} is too old; npud needs 0.9.7 or npud_rknpu", node, major, minor, patch));
   }
   PortInfo info = probe(fd.get(), node, major, minor, patch);
   return std::make_unique<DrmPort>(fd.release(), std::move(info));

@@ -13,7 +13,8 @@ namespace npud::rknpu {
 // Render nodes whose driver calls itself "rknpu", in the order of their numbers.
 std::vector<std::string> find_nodes();
 
-// Opens a node and asks it what it can do. not_found, permission_denied or failed_precondition (too old an interface), saying what to do.
+// Opens a node and asks it what it can do. not_found, permission_denied or failed_precondition (too old an interface),
+// saying what to do.
 Result<std::unique_ptr<Port>> open_drm_port(const std::string& node);
 
 }  // namespace npud::rknpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What npud asks of a driver with the RKNPU interface, and no more: memory in address spaces, jobs, a verdict. DrmPort is the one for
-// /dev/dri; the unit tests put the virtual board behind the same interface.
+// What npud asks of a driver with the RKNPU interface, and no more: memory in address spaces, jobs, a verdict. DrmPort
+// is the one for /dev/dri; the unit tests put the virtual board behind the same interface.
 #pragma once
 
 #include <chrono>
@@ -15,21 +15,22 @@
 namespace npud::rknpu {
 
 struct PortInfo {
-  std::string node;          // "/dev/dri/renderD128"
-  std::string driver;        // "npud_rknpu 0.9.8" or "rknpu 0.9.8"
-  bool isolated = false;     // every file has its own address spaces (npud's driver); else one space shared with everybody
-  bool fences = false;       // completion can be had as a sync_file
+  std::string node;       // "/dev/dri/renderD128"
+  std::string driver;     // "npud_rknpu 0.9.8" or "rknpu 0.9.8"
+  bool isolated = false;  // every file has its own address spaces (npud's driver); else one space shared with everybody
+  bool fences = false;    // completion can be had as a sync_file
   uint32_t cores = 1;
-  uint32_t spaces = 1;       // address spaces this file may use, each of space_bytes
+  uint32_t spaces = 1;  // address spaces this file may use, each of space_bytes
   uint64_t space_bytes = 0;
 };
 
 enum class Caching : uint8_t { cached, write_combined };
 
-// Owned by whoever allocated it, given back with Port::release(). `bytes` is mapped for the CPU; `address` is the device's, below 4 GiB.
+// Owned by whoever allocated it, given back with Port::release(). `bytes` is mapped for the CPU; `address` is the
+// device's, below 4 GiB.
 struct Memory {
   uint32_t handle = 0;
-  uint64_t cookie = 0;       // names it in jobs and syncs
+  uint64_t cookie = 0;  // names it in jobs and syncs
   uint32_t space = 0;
   uint32_t address = 0;
   Caching caching = Caching::cached;
@@ -51,10 +52,10 @@ struct CoreTasks {
 
 struct Submission {
   uint32_t space = 0;
-  const Memory* tasks = nullptr;      // where write_tasks() put the array
-  std::vector<CoreTasks> cores;       // one: any core; two or three: a gang on the first two or three
+  const Memory* tasks = nullptr;            // where write_tasks() put the array
+  std::vector<CoreTasks> cores;             // one: any core; two or three: a gang on the first two or three
   std::chrono::milliseconds timeout{1000};  // of execution
-  int priority = 0;                   // -20..19, lower runs first
+  int priority = 0;                         // -20..19, lower runs first
 };
 
 // Thread-safe.
@@ -73,8 +74,9 @@ class Port {
   static constexpr std::size_t kTaskEntryBytes = 40;
   virtual void write_tasks(const Memory& memory, std::span<const TaskEntry> tasks) = 0;
 
-  // Runs the job and waits for its end. Errors: deadline_exceeded (ran too long; the driver has stopped the core), data_loss (page fault),
-  // unavailable (device or file gone), internal (anything else); the message has the driver's verdict.
+  // Runs the job and waits for its end. Errors: deadline_exceeded (ran too long; the driver has stopped the core),
+  // data_loss (page fault), unavailable (device or file gone), internal (anything else); the message has the driver's
+  // verdict.
   virtual Result<> run(const Submission& submission) = 0;
 };
 

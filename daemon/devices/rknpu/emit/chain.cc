@@ -40,7 +40,8 @@ Result<Chain::Linked> Chain::link(uint32_t base) const {
       const uint32_t address = base + static_cast<uint32_t>((start + slot_words(task)) * 8);
       const std::size_t next_body = (tasks_[i + 1].words.size() + kAmountScale - 1) / kAmountScale * kAmountScale;
       next = encode({Target::kPc, reg::kPcBaseAddress, address});
-      amount = encode({Target::kPc, reg::kPcRegisterAmounts, amount_for_words(static_cast<uint32_t>(next_body) + kTrailerWords)});
+      amount = encode(
+          {Target::kPc, reg::kPcRegisterAmounts, amount_for_words(static_cast<uint32_t>(next_body) + kTrailerWords)});
     }
     linked.words.push_back(next);
     linked.words.push_back(amount);

@@ -13,8 +13,8 @@ namespace npud::rknpu {
 
 // What the driver's task array says of a task.
 struct ChainedTask {
-  uint32_t word_offset = 0;     // of its first word in the buffer; its bytes are at 8 * word_offset
-  uint32_t amount_words = 0;    // without the trailer: rknpu_task.regcfg_amount
+  uint32_t word_offset = 0;   // of its first word in the buffer; its bytes are at 8 * word_offset
+  uint32_t amount_words = 0;  // without the trailer: rknpu_task.regcfg_amount
 };
 
 // The interrupt that says that a task is done: both ping-pong groups of the DPU.

@@ -11,10 +11,10 @@
 namespace npud::rknpu {
 namespace {
 
-// Where pixel p (in row-major order of the image) of the operation lies in a cube that may be wider or taller: flat plans have all pixels
-// below each other, others keep the width, so that in both the index is p itself.
+// Where pixel p (in row-major order of the image) of the operation lies in a cube that may be wider or taller: flat
+// plans have all pixels below each other, others keep the width, so that in both the index is p itself.
 struct Cube {
-  uint32_t pixels;        // of the cube, per surface
+  uint32_t pixels;  // of the cube, per surface
   uint32_t c2;
   std::size_t index(uint32_t channel, uint32_t pixel) const {
     return (static_cast<std::size_t>(channel / c2) * pixels + pixel) * c2 + channel % c2;
@@ -33,7 +33,8 @@ void fill(const ConvPlan& plan, std::span<std::byte> to, Element element) {
   for (uint32_t base = 0; base < plan.channels; base += cube.c2) {
     const uint32_t count = base < plan.op.channels ? std::min(cube.c2, plan.op.channels - base) : 0;
     T* surface = out + static_cast<std::size_t>(base) * cube.pixels;
-    if (count < cube.c2 || pixels < cube.pixels) std::memset(surface, 0, static_cast<std::size_t>(cube.pixels) * cube.c2 * sizeof(T));
+    if (count < cube.c2 || pixels < cube.pixels)
+      std::memset(surface, 0, static_cast<std::size_t>(cube.pixels) * cube.c2 * sizeof(T));
     if (count == 0) continue;
     for (uint32_t p = 0; p < pixels; ++p) {
       for (uint32_t c = 0; c < count; ++c) surface[static_cast<std::size_t>(p) * cube.c2 + c] = element(base + c, p);
@@ -151,7 +152,8 @@ void pack_weights(const ConvPlan& plan, std::span<const int8_t> weights, std::sp
 bool pack_matrix(const ConvPlan& plan, std::span<const float> matrix, std::span<std::byte> to) {
   if (!all_representable(matrix)) return false;
   const std::size_t n_all = plan.op.kernels;
-  fill_weights<uint16_t>(plan, to, [&](uint32_t n, uint32_t c, uint32_t, uint32_t) { return half_bits(matrix[c * n_all + n]); });
+  fill_weights<uint16_t>(plan, to,
+                         [&](uint32_t n, uint32_t c, uint32_t, uint32_t) { return half_bits(matrix[c * n_all + n]); });
   return true;
 }
 
@@ -160,8 +162,12 @@ void pack_matrix(const ConvPlan& plan, std::span<const int8_t> matrix, std::span
   fill_weights<int8_t>(plan, to, [&](uint32_t n, uint32_t c, uint32_t, uint32_t) { return matrix[c * n_all + n]; });
 }
 
-void unpack_image(const ConvPlan& plan, std::span<const std::byte> from, std::span<float> to) { read_float(plan, from, to, false); }
-void unpack_rows(const ConvPlan& plan, std::span<const std::byte> from, std::span<float> to) { read_float(plan, from, to, true); }
+void unpack_image(const ConvPlan& plan, std::span<const std::byte> from, std::span<float> to) {
+  read_float(plan, from, to, false);
+}
+void unpack_rows(const ConvPlan& plan, std::span<const std::byte> from, std::span<float> to) {
+  read_float(plan, from, to, true);
+}
 void unpack_rows(const ConvPlan& plan, std::span<const std::byte> from, std::span<int32_t> to) {
   read_cube<int32_t>(plan, from, to, true, [](int32_t v) { return v; });
 }

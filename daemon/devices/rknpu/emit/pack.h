@@ -15,8 +15,9 @@ namespace npud::rknpu {
 uint16_t to_fp16(float value);
 float from_fp16(uint16_t bits);
 
-// Features of one image. `image` is [C][H][W]. The destination has plan.feature_bytes and must be zero beyond the image's own rows and
-// channels; pack_features writes those too. Returns false if a value is not finite in fp16: then the operation must run on the host.
+// Features of one image. `image` is [C][H][W]. The destination has plan.feature_bytes and must be zero beyond the
+// image's own rows and channels; pack_features writes those too. Returns false if a value is not finite in fp16: then
+// the operation must run on the host.
 [[nodiscard]] bool pack_features(const ConvPlan& plan, std::span<const float> image, std::span<std::byte> to);
 void pack_features(const ConvPlan& plan, std::span<const int8_t> image, std::span<std::byte> to);
 // Rows of a matrix [M][K] as features of a GEMM plan.

@@ -19,7 +19,8 @@ uint32_t padded_channels(const Conv2d& op, bool pointwise) {
     GemmShape probe{4, gemm_n_multiple(op.in), k, op.in, op.out};
     return gemm_refusal(probe) && k == 128 ? k + gemm_k_multiple(op.in) : k;
   }
-  return op.channels < kChannelGroup ? round_up(op.channels, atom_channels(op.in)) : round_up(op.channels, kChannelGroup);
+  return op.channels < kChannelGroup ? round_up(op.channels, atom_channels(op.in))
+                                     : round_up(op.channels, kChannelGroup);
 }
 
 // Input rows that `out_rows` rows from `out_row` on need, clipped to the cube.
@@ -40,7 +41,8 @@ Refusal band_refusal(const ConvPlan& plan, const Band& band) {
   if (band.in_rows < kMinRows) return std::format("a band has {} rows: fewer than {}", band.in_rows, kMinRows);
   const ConvShape shape = plan.shape(band);
   if (auto refusal = conv_refusal(shape)) return refusal;
-  const uint32_t banks = choose_feature_banks(shape.width, shape.height, shape.channels, shape.in, conv_kernel_bytes(shape));
+  const uint32_t banks =
+      choose_feature_banks(shape.width, shape.height, shape.channels, shape.in, conv_kernel_bytes(shape));
   if (lacks_bank_slack(shape.width, shape.height, shape.channels, shape.in, banks)) {
     return "the features fill their last bank nearly, and no bank is left for slack";
   }
@@ -91,10 +93,12 @@ Result<ConvPlan> cut(ConvPlan plan, uint32_t step, uint32_t parts) {
   if (rows == 0) {
     Band band = make_band(plan, 0, step);
     band.kernels = per_task;
-    return fail(ErrorCode::invalid_argument, band_refusal(plan, band).value_or("no band of rows fits the convolution buffer"));
+    return fail(ErrorCode::invalid_argument,
+                band_refusal(plan, band).value_or("no band of rows fits the convolution buffer"));
   }
   uint32_t count = ceil_div(plan.out_height, rows);
-  if (parts > 1 && !by_kernels) count = std::max(count, std::min(parts, ceil_div(plan.out_height, std::max(step, kMinRows))));
+  if (parts > 1 && !by_kernels)
+    count = std::max(count, std::min(parts, ceil_div(plan.out_height, std::max(step, kMinRows))));
   const uint32_t even = std::min(rows, round_up(ceil_div(plan.out_height, count), step));
   for (uint32_t row = 0; row < plan.out_height; row += even) {
     // The last band is as tall as the others and computes some rows again, so that none is too low.
@@ -149,20 +153,23 @@ uint64_t ConvPlan::macs() const {
 }
 
 Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts) {
-  if (op.channels == 0 || op.height == 0 || op.width == 0 || op.kernels == 0 || op.kernel_height == 0 || op.kernel_width == 0 ||
-      op.stride_x == 0 || op.stride_y == 0) {
+  if (op.channels == 0 || op.height == 0 || op.width == 0 || op.kernels == 0 || op.kernel_height == 0 ||
+      op.kernel_width == 0 || op.stride_x == 0 || op.stride_y == 0) {
     return fail(ErrorCode::invalid_argument, "a convolution with an extent or stride of 0");
   }
-  if (op.height + op.pad_top + op.pad_bottom < op.kernel_height || op.width + op.pad_left + op.pad_right < op.kernel_width) {
+  if (op.height + op.pad_top + op.pad_bottom < op.kernel_height ||
+      op.width + op.pad_left + op.pad_right < op.kernel_width) {
     return fail(ErrorCode::invalid_argument, "the kernel is larger than the padded input");
   }
-  if (uint64_t{op.height} * op.width > (1u << 26)) return fail(ErrorCode::invalid_argument, "the image has more than 2^26 pixels");
+  if (uint64_t{op.height} * op.width > (1u << 26))
+    return fail(ErrorCode::invalid_argument, "the image has more than 2^26 pixels");
   if (!is_compute_precision(op.in) || !is_output_precision(op.in, op.out, op.depthwise)) {
     return fail(ErrorCode::invalid_argument, "the precisions can't go together on this hardware");
   }
   const bool pointwise = !op.depthwise && op.kernel_height == 1 && op.kernel_width == 1;
   ConvPlan plan{.op = op};
-  plan.flat = pointwise && op.stride_x == 1 && op.stride_y == 1 && op.pad_top + op.pad_left + op.pad_bottom + op.pad_right == 0;
+  plan.flat =
+      pointwise && op.stride_x == 1 && op.stride_y == 1 && op.pad_top + op.pad_left + op.pad_bottom + op.pad_right == 0;
   plan.channels = padded_channels(op, pointwise);
   plan.kernels = op.depthwise ? plan.channels : round_up(op.kernels, kernel_group(op.in));
   if (plan.flat) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a convolution or a matrix product is cut into tasks that the hardware can do: bands of output rows that fit the convolution
-// buffer, and groups of output channels. Pure arithmetic; every limit is asked of hw/predicates, none is known here.
+// How a convolution or a matrix product is cut into tasks that the hardware can do: bands of output rows that fit the
+// convolution buffer, and groups of output channels. Pure arithmetic; every limit is asked of hw/predicates, none is
+// known here.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +36,9 @@ struct Band {
   uint32_t first_kernel = 0, kernels = 0;
 };
 
-// The padded cubes in memory and the tasks over them. Cubes are laid out as hw/layout.h says: features [channels / c2][in_height][in_width][c2],
-// outputs [kernels / c2][out_height][out_width][c2]. Rows and channels beyond the operation's own must be zero on input and
-// hold nothing of meaning on output.
+// The padded cubes in memory and the tasks over them. Cubes are laid out as hw/layout.h says: features [channels /
+// c2][in_height][in_width][c2], outputs [kernels / c2][out_height][out_width][c2]. Rows and channels beyond the
+// operation's own must be zero on input and hold nothing of meaning on output.
 struct ConvPlan {
   Conv2d op;
   bool flat = false;  // width 1: a GEMM, or a 1x1 convolution whose rows are all pixels of the image
@@ -53,12 +54,13 @@ struct ConvPlan {
   uint64_t macs() const;
 };
 
-// Fails with invalid_argument and the limit that stands in the way; then the operation belongs on the host. `parts`: how many tasks there
-// should be at least, to be spread over cores: rows are cut first, then output channels; fewer come out where neither can be.
+// Fails with invalid_argument and the limit that stands in the way; then the operation belongs on the host. `parts`:
+// how many tasks there should be at least, to be spread over cores: rows are cut first, then output channels; fewer
+// come out where neither can be.
 Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts = 1);
 
-// C[m][n] = A[m][k] B[k][n]: the same with rows of A as pixels of a width-1 image. m is padded to a multiple of 4, k and n to what the
-// layouts need.
+// C[m][n] = A[m][k] B[k][n]: the same with rows of A as pixels of a width-1 image. m is padded to a multiple of 4, k
+// and n to what the layouts need.
 Result<ConvPlan> plan_gemm(uint32_t m, uint32_t n, uint32_t k, Precision in, Precision out, uint32_t parts = 1);
 
 }  // namespace npud::rknpu

@@ -21,9 +21,9 @@ class Writer {
   std::vector<uint64_t> words_;
 };
 
-constexpr uint32_t kPointerPingPong = 0xe;   // S_POINTER: groups alternate, and so does the executer
+constexpr uint32_t kPointerPingPong = 0xe;  // S_POINTER: groups alternate, and so does the executer
 constexpr uint32_t kBurst15 = 0xf;
-constexpr uint32_t kBypassStage = 0x53;      // BS and BN: stage, ALU, multiplier and ReLU bypassed
+constexpr uint32_t kBypassStage = 0x53;  // BS and BN: stage, ALU, multiplier and ReLU bypassed
 constexpr uint32_t kBypassElementwise = 0x383;
 
 constexpr uint32_t code(Precision p) { return static_cast<uint32_t>(p); }
@@ -54,7 +54,7 @@ void put_cna(Writer& w, const ConvPlan& plan, const ConvShape& s, const Band& ba
   w.put(kCnaFeatureDataAddr, at.features + band.in_row * line_atoms * kAtomBytes);
   w.put(kCnaFcCon2, 0);
   w.put(kCnaDmaCon0, kBurst15 << 16 | kBurst15);
-  w.put(kCnaDmaCon1, line_atoms * 4);                               // four lines at a time
+  w.put(kCnaDmaCon1, line_atoms * 4);                                // four lines at a time
   w.put(kCnaDmaCon2, (surface_atoms - line_atoms * 4) & 0xfffffff);  // signed: what is left to the next surface
   w.put(kCnaFcDataSize0, s.width << 16 | s.height);
   w.put(kCnaFcDataSize1, s.channels);
@@ -77,8 +77,8 @@ void put_dpu(Writer& w, const ConvPlan& plan, const ConvShape& s, const Band& ba
              const ConvEpilogue& epilogue) {
   const uint32_t surface_bytes = plan.out_width * plan.out_height * kAtomBytes;
   const uint32_t per_group = surfaces_per_group(s.in, s.out, s.depthwise);
-  const uint32_t output = at.output + band.first_kernel / atom_channels(s.out) * surface_bytes +
-                          band.out_row * plan.out_width * kAtomBytes;
+  const uint32_t output =
+      at.output + band.first_kernel / atom_channels(s.out) * surface_bytes + band.out_row * plan.out_width * kAtomBytes;
   w.put(kDpuFeatureModeCfg, kBurst15 << 5 | (s.depthwise ? 3u : 0u) << 3 | 2 << 1);
   w.put(kDpuDataFormat, code(s.out) << 29 | code(s.in) << 26 | code(s.in));
   w.put(kDpuDstBaseAddr, output);
@@ -129,7 +129,8 @@ void put_rdma(Writer& w, const ConvShape& s, const Band& band, uint32_t bias) {
   w.put(kRdmaEwBaseAddr, 0);
   w.put(kRdmaEwSurfStride, 0);
   w.put(kRdmaFeatureModeCfg,
-        code(s.in) << 15 | kBurst15 << 11 | code(s.in) << 5 | 1u << 4 | (s.depthwise ? 3u : 0u) << 1);  // the input comes from CORE
+        code(s.in) << 15 | kBurst15 << 11 | code(s.in) << 5 | 1u << 4 |
+            (s.depthwise ? 3u : 0u) << 1);  // the input comes from CORE
   w.put(kRdmaSrcDmaCfg, 0);
   w.put(kRdmaSurfNotch, 0);
   w.put(kRdmaEwSurfNotch, 0);
@@ -141,8 +142,8 @@ Refusal address_refusal(const ConvPlan& plan, const ConvAddresses& at) {
     uint32_t address;
     uint64_t bytes;
   };
-  for (const Range& r : {Range{"features", at.features, plan.feature_bytes}, Range{"weights", at.weights, plan.weight_bytes},
-                         Range{"output", at.output, plan.output_bytes},
+  for (const Range& r : {Range{"features", at.features, plan.feature_bytes},
+                         Range{"weights", at.weights, plan.weight_bytes}, Range{"output", at.output, plan.output_bytes},
                          Range{"bias", at.bias.value_or(0), at.bias ? plan.bias_bytes : 0}}) {
     if (r.address % kAtomBytes != 0) return std::format("the {} lie at {:#x}: not a multiple of 16", r.what, r.address);
     if (uint64_t{r.address} + r.bytes > uint64_t{1} << 32) return std::format("the {} end beyond 4 GiB", r.what);
@@ -152,7 +153,8 @@ Refusal address_refusal(const ConvPlan& plan, const ConvAddresses& at) {
 
 }  // namespace
 
-Result<TaskWords> emit_band(const ConvPlan& plan, const Band& band, const ConvAddresses& at, const ConvEpilogue& epilogue) {
+Result<TaskWords> emit_band(const ConvPlan& plan, const Band& band, const ConvAddresses& at,
+                            const ConvEpilogue& epilogue) {
   const ConvShape shape = plan.shape(band);
   if (auto refusal = conv_refusal(shape)) return fail(ErrorCode::invalid_argument, *refusal);
   if (auto refusal = address_refusal(plan, at)) return fail(ErrorCode::invalid_argument, *refusal);

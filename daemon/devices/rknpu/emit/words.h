@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command words of one convolution task. Register names and fields are those of hw/registers.h; which values go together is known
-// from Mesa's rkt_regcmd.c and mtx512/rk3588-npu npu_matmul.c.
+// Command words of one convolution task. Register names and fields are those of hw/registers.h; which values go
+// together is known from Mesa's rkt_regcmd.c and mtx512/rk3588-npu npu_matmul.c.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ struct TaskWords {
   uint32_t enable = 0;          // value of the enable word
 };
 
-// Every register of the task is written, since the register file outlives it. Fails with invalid_argument where predicates or addresses
-// forbid the task; the words then don't exist.
-Result<TaskWords> emit_band(const ConvPlan& plan, const Band& band, const ConvAddresses& at, const ConvEpilogue& epilogue = {});
+// Every register of the task is written, since the register file outlives it. Fails with invalid_argument where
+// predicates or addresses forbid the task; the words then don't exist.
+Result<TaskWords> emit_band(const ConvPlan& plan, const Band& band, const ConvAddresses& at,
+                            const ConvEpilogue& epilogue = {});
 
 }  // namespace npud::rknpu

@@ -48,12 +48,9 @@ constexpr Field kCnaConvCon1[] = {{"NONALIGN_DMA", 30, 30, kFixed, 0},
                                   {"IN_PRECISION", 4, 6},
                                   {"CONV_MODE", 0, 3}};
 // allbilly/rk3588's GEMMs let FEATURE_GRAINS run over into RESERVED_1, to no effect.
-constexpr Field kCnaConvCon2[] = {{"KERNEL_GROUP", 16, 23, kTuned},
-                                  {"RESERVED_1", 14, 15, kTuned},
-                                  {"FEATURE_GRAINS", 4, 13, kTuned},
-                                  {"CSC_WO_EN", 2, 2, kFixed, 0},
-                                  {"CSC_DO_EN", 1, 1, kFixed, 0},
-                                  {"CMD_FIFO_SRST", 0, 0, kTuned}};
+constexpr Field kCnaConvCon2[] = {{"KERNEL_GROUP", 16, 23, kTuned},  {"RESERVED_1", 14, 15, kTuned},
+                                  {"FEATURE_GRAINS", 4, 13, kTuned}, {"CSC_WO_EN", 2, 2, kFixed, 0},
+                                  {"CSC_DO_EN", 1, 1, kFixed, 0},    {"CMD_FIFO_SRST", 0, 0, kTuned}};
 constexpr Field kCnaConvCon3[] = {{"NN_MODE", 28, 30, kFixed, 0},
                                   {"ATROUS_Y_DILATION", 21, 25, kFixed, 0},
                                   {"ATROUS_X_DILATION", 16, 20, kFixed, 0},
