@@ -70,10 +70,13 @@ class Servable {
   virtual const QueueSettings& queue_settings() const = 0;
 
   // Runs one batch (size 1 unless max_batch_size > 0; requests of equal shapes but for the batch dimension) to its end,
-  // on a worker thread of core's; hands its device jobs to arbiters and waits for them. Returns a response per request,
-  // in order: outputs, path and compute timings filled in. An Error fails all requests of the batch. Inputs were
-  // checked against the signature before.
+  // on a worker thread of core's or the one that submits (ServerSettings::inline_below); hands its device jobs to
+  // arbiters and waits for them. Returns a response per request, in order: outputs, path and compute timings filled in.
+  // An Error fails all requests of the batch. Inputs were checked against the signature before.
   virtual Result<std::vector<Response>> run(ExecutionContext& context, std::span<const Request* const> batch) = 0;
+
+  // Whether run() may wait for a device that can stop answering: then never on the thread of who submits.
+  virtual bool waits_for_device() const { return false; }
 
   // Node by node where that differs; empty: the whole graph runs as one program. Any thread.
   virtual std::vector<NodePlacement> placements() const { return {}; }

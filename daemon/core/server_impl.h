@@ -25,13 +25,15 @@ struct Server::Impl {
   // A model version and its queue. Alive while it is in a model's map, has requests, or is being let go.
   struct Version {
     Version(std::shared_ptr<Servable> s)
-        : servable(std::move(s)), queue(servable->queue_settings(), servable->signature().max_batch_size) {}
+        : servable(std::move(s)),
+          queue(servable->queue_settings(), servable->signature().max_batch_size),
+          may_inline(!servable->waits_for_device()) {}
     std::shared_ptr<Servable> servable;
     RequestQueue queue;
     std::uint32_t running_batches = 0, running_requests = 0;
     bool retired = false;
-    Duration mean_run{0};    // of a batch, smoothed
-    bool may_inline = true;  // until a run that was thought short took long
+    Duration mean_run{0};  // of a batch, smoothed
+    bool may_inline;       // until a run that was thought short took long
     ModelStatisticsCounter statistics;
 
     std::uint32_t instances() const { return std::max(servable->queue_settings().instances, 1u); }

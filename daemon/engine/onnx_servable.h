@@ -30,6 +30,7 @@ class OnnxServable final : public Servable {
   const QueueSettings& queue_settings() const override { return plan_.queue; }
   Result<std::vector<Response>> run(ExecutionContext& context, std::span<const Request* const> batch) override;
 
+  bool waits_for_device() const override { return offload_ != nullptr; }
   std::vector<NodePlacement> placements() const override;
 
   // Makes the program resident without running it.

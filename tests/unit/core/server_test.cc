@@ -34,6 +34,7 @@ class Doubler : public Servable {
   std::int64_t version() const override { return version_; }
   const Signature& signature() const override { return signature_; }
   const QueueSettings& queue_settings() const override { return settings_; }
+  bool waits_for_device() const override { return waits; }
 
   Result<std::vector<Response>> run(ExecutionContext& context, std::span<const Request* const> batch) override {
     {
@@ -96,6 +97,7 @@ class Doubler : public Servable {
 
   std::atomic<bool> failing{false}, heed_cancellation{false};
   std::function<void()> on_run;  // set while nothing runs
+  bool waits = false;            // set before it is added
   static inline std::atomic<int> alive{0};
 
  private:
@@ -353,6 +355,17 @@ TEST_F(InlineTest, NotWhileSomethingLongerRuns) {
   wait_idle();
   EXPECT_TRUE(submit(request("m")).get());
   EXPECT_TRUE(model->ran_here());
+}
+
+TEST_F(InlineTest, NeverWhatWaitsForADevice) {
+  auto waiting = std::make_shared<Doubler>("waiting");
+  waiting->waits = true;
+  server->add(waiting);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(submit(request("waiting")).get());
+    EXPECT_FALSE(waiting->ran_here());
+    wait_idle();
+  }
 }
 
 TEST_F(InlineTest, ARunThatTookLongUnexpectedlyWasTheLast) {
