@@ -292,7 +292,7 @@ static void test_fuzz(void) {
   REQUIRE(totals != MAP_FAILED && baseline_take(fd, &before));
   tap_note("seeds %llu to %llu", (unsigned long long)seed, (unsigned long long)(seed + rounds - 1));
   for (uint64_t round = 0; round < rounds; round++) {
-    const uint64_t end = now_ns() + 180 * UINT64_C(1000000000);
+    const uint64_t end = now_ns() + 180 * UINT64_C(1000000000) * tap_patience();
     int status = 0;
     pid_t child;
 

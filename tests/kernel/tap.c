@@ -90,8 +90,7 @@ static int wait_child(pid_t child, unsigned seconds) {
   return -1;
 }
 
-/* TAP_PATIENCE multiplies the deadlines, for machines and kernels on which everything is slow. */
-static unsigned patience(void) {
+unsigned tap_patience(void) {
   const char *text = getenv("TAP_PATIENCE");
   const unsigned long factor = text ? strtoul(text, NULL, 10) : 1;
 
@@ -118,7 +117,7 @@ int tap_run(const struct test *tests, unsigned count, const char *pattern, void 
   }
   printf("TAP version 13\n1..%u\n", planned);
   for (unsigned i = 0; i < count; i++) {
-    const unsigned seconds = (tests[i].seconds ? tests[i].seconds : (unsigned)TAP_DEFAULT_SECONDS) * patience();
+    const unsigned seconds = (tests[i].seconds ? tests[i].seconds : (unsigned)TAP_DEFAULT_SECONDS) * tap_patience();
     struct timespec began;
     pid_t child;
     int status;

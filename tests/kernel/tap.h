@@ -25,6 +25,9 @@ void tap_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void tap_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 int tap_failed(void); /* whether the running test (this process) has failed already */
 
+/* What $TAP_PATIENCE multiplies deadlines with, for machines and kernels on which everything is slow: 1 to 100. */
+unsigned tap_patience(void);
+
 /* Runs the tests whose name contains `pattern` (all if NULL). `epilogue`, if not NULL, runs behind each test, in its process. */
 int tap_run(const struct test *tests, unsigned count, const char *pattern, void (*epilogue)(void));
 
