@@ -10,23 +10,12 @@
 #include "api/event_stream.h"
 #include "api/unary.h"
 #include "api/version.h"
+#include "core/priority_class.h"
 
 namespace npud::api {
 namespace {
 
 std::uint64_t us(Duration d) { return static_cast<std::uint64_t>(std::max<Duration::rep>(0, d.count())); }
-
-const char* class_name(PriorityClass c) {
-  switch (c) {
-    case PriorityClass::realtime:
-      return "realtime";
-    case PriorityClass::interactive:
-      return "interactive";
-    case PriorityClass::batch:
-      return "batch";
-  }
-  return "interactive";
-}
 
 v1::Health health_of(DeviceHealth health) {
   switch (health) {

@@ -5,6 +5,7 @@
 #include <format>
 #include <utility>
 
+#include "core/priority_class.h"
 #include "core/server_impl.h"
 #include "core/validate.h"
 
@@ -14,18 +15,6 @@ namespace {
 constexpr Duration longest_wait{60'000'000};
 constexpr Duration throttle_event_interval{1'000'000};
 constexpr std::size_t names_in_errors = 8;
-
-const char* class_name(PriorityClass priority_class) {
-  switch (priority_class) {
-    case PriorityClass::realtime:
-      return "realtime";
-    case PriorityClass::interactive:
-      return "interactive";
-    case PriorityClass::batch:
-      return "batch";
-  }
-  return "?";
-}
 
 std::string printable(const std::string& name) {
   std::string text;

@@ -161,13 +161,28 @@ struct ConvNode {
   NodeWindow window;  // of the convolution itself
 };
 
-OrStays<ConvNode> conv_node(const onnx::NodeProto& node, const Scope& scope) {
+// The weights of a convolution over one or two spatial dimensions.
+struct WindowWeights {
   const onnx::TensorProto* tensor = nullptr;
-  auto weights = constant_input(node, 1, scope, tensor);
+  std::vector<float> values;
+  std::size_t axes = 0;
+};
+
+OrStays<WindowWeights> window_weights(const onnx::NodeProto& node, const Scope& scope) {
+  WindowWeights made;
+  auto weights = constant_input(node, 1, scope, made.tensor);
   if (!weights) return stays(weights.error());
-  const int rank = tensor->dims_size();
+  made.values = std::move(*weights);
+  const int rank = made.tensor->dims_size();
   if (rank != 3 && rank != 4) return stays(std::format("it has {} spatial dimensions, not 1 or 2", rank - 2));
-  const std::size_t axes = static_cast<std::size_t>(rank - 2);
+  made.axes = static_cast<std::size_t>(rank - 2);
+  return made;
+}
+
+OrStays<ConvNode> conv_node(const onnx::NodeProto& node, const Scope& scope) {
+  auto constant = window_weights(node, scope);
+  if (!constant) return stays(constant.error());
+  auto& [tensor, weights, axes] = *constant;
   const std::int64_t kernels = tensor->dims(0), per_group = tensor->dims(1), group = int_attribute(node, "group", 1);
   const bool depthwise = group > 1 && per_group == 1 && kernels == group;
   if (group != 1 && !depthwise)
@@ -212,7 +227,7 @@ OrStays<ConvNode> conv_node(const onnx::NodeProto& node, const Scope& scope) {
                   .pad_bottom = window.pad_bottom,
                   .pad_right = window.pad_right,
                   .depthwise = depthwise};
-  made.spec.weights = std::move(*weights);
+  made.spec.weights = std::move(weights);
   made.spec.bias = std::move(*bias);
   return made;
 }
@@ -232,12 +247,9 @@ NodeSpec unfolded(NodeSpec spec) {
 
 // Each input pixel makes a block of its own, so it is a pointwise convolution to block size × channels.
 OrStays<ConvNode> transposed_node(const onnx::NodeProto& node, const Scope& scope) {
-  const onnx::TensorProto* tensor = nullptr;
-  auto weights = constant_input(node, 1, scope, tensor);
-  if (!weights) return stays(weights.error());
-  const int rank = tensor->dims_size();
-  if (rank != 3 && rank != 4) return stays(std::format("it has {} spatial dimensions, not 1 or 2", rank - 2));
-  const std::size_t axes = static_cast<std::size_t>(rank - 2);
+  auto constant = window_weights(node, scope);
+  if (!constant) return stays(constant.error());
+  auto& [tensor, weights, axes] = *constant;
   if (int_attribute(node, "group", 1) != 1) return stays("it is a transposed convolution in groups");
   const std::vector<std::int64_t> kernel(tensor->dims().begin() + 2, tensor->dims().end());
   const auto strides = ints_attribute(node, "strides", axes, 1), dilations = ints_attribute(node, "dilations", axes, 1),
@@ -264,7 +276,7 @@ OrStays<ConvNode> transposed_node(const onnx::NodeProto& node, const Scope& scop
   made.spec.op = {.channels = static_cast<std::uint32_t>(channels), .kernels = static_cast<std::uint32_t>(n)};
   made.spec.weights.resize(n * channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    for (std::size_t i = 0; i < n; ++i) made.spec.weights[i * channels + c] = (*weights)[c * n + i];
+    for (std::size_t i = 0; i < n; ++i) made.spec.weights[i * channels + c] = weights[c * n + i];
   }
   if (!bias->empty()) {
     made.spec.bias.resize(n);
