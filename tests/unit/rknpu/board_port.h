@@ -3,10 +3,13 @@
 // jobs run inline. It counts what is allocated, so that a test can say that nothing leaked.
 #pragma once
 
+#include <algorithm>
 #include <cfenv>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -165,5 +168,17 @@ class BoardPort final : public Port, rk3588::Dma {
   std::mutex mutex_;
   rk3588::Board board_;
 };
+
+// The largest difference, relative to the largest magnitude; infinite where sizes or finiteness differ.
+inline double relative_distance(std::span<const float> ours, std::span<const float> reference) {
+  if (ours.size() != reference.size()) return INFINITY;
+  double worst = 0, largest = 1e-9;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (!std::isfinite(ours[i])) return INFINITY;
+    worst = std::max<double>(worst, std::fabs(ours[i] - reference[i]));
+    largest = std::max<double>(largest, std::fabs(reference[i]));
+  }
+  return worst / largest;
+}
 
 }  // namespace npud::rknpu

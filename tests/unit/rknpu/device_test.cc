@@ -61,17 +61,6 @@ class DeviceTest : public testing::Test {
     return out;
   }
 
-  // The largest difference, relative to the largest magnitude.
-  static double distance(std::span<const float> a, std::span<const float> b) {
-    double worst = 0, largest = 1e-9;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      if (!std::isfinite(a[i])) return INFINITY;
-      worst = std::max<double>(worst, std::fabs(a[i] - b[i]));
-      largest = std::max<double>(largest, std::fabs(b[i]));
-    }
-    return worst / largest;
-  }
-
   std::unique_ptr<Residence> upload(const NodeSpec& spec) {
     const auto packed = pack_node(spec);
     EXPECT_TRUE(packed) << packed.error().message;
@@ -98,7 +87,7 @@ TEST_F(DeviceTest, ProductsOfManySizesAreRightInBothPrecisions) {
         std::vector<float> out(std::size_t{rows} * n);
         const auto ran = residence->run_matrix(0, rows, in, out);
         ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
-        EXPECT_LT(distance(out, product(spec, rows, in)), tolerance) << rows << "x" << k << "x" << n;
+        EXPECT_LT(relative_distance(out, product(spec, rows, in)), tolerance) << rows << "x" << k << "x" << n;
       }
     }
   }
@@ -116,7 +105,7 @@ TEST_F(DeviceTest, BigProductsAreSpreadOverTheCores) {
   const uint64_t before[] = {state_.board->counter(0, VBOARD_COUNT_TASKS), state_.board->counter(1, VBOARD_COUNT_TASKS),
                              state_.board->counter(2, VBOARD_COUNT_TASKS)};
   ASSERT_TRUE(residence->run_matrix(0, rows, in, out));
-  EXPECT_LT(distance(out, product(spec, rows, in)), 2e-3);
+  EXPECT_LT(relative_distance(out, product(spec, rows, in)), 2e-3);
   for (unsigned core = 0; core < 3; ++core)
     EXPECT_GT(state_.board->counter(core, VBOARD_COUNT_TASKS), before[core]) << "core " << core;
   EXPECT_EQ(device.counters().jobs, 1u);
@@ -162,7 +151,7 @@ TEST_F(DeviceTest, ConvolutionsKeepTheirBiasAndRelu) {
                 }
             want[(n * op.out_height() + y) * op.out_width() + x] = static_cast<float>(std::max(sum, 0.0));
           }
-      EXPECT_LT(distance(out, want), 3e-3) << (depthwise ? "depthwise " : "") << h << "x" << w;
+      EXPECT_LT(relative_distance(out, want), 3e-3) << (depthwise ? "depthwise " : "") << h << "x" << w;
     }
   }
 }
@@ -185,7 +174,7 @@ TEST_P(FaultTest, OneStrikeIsRetriedAndTheAnswerIsRight) {
   port_->arm(GetParam().kind, VBOARD_FAULT_ANY_CORE, GetParam().arg, 1);
   const auto ran = residence->run_matrix(0, 20, in, out);
   ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
-  EXPECT_LT(distance(out, product(spec, 20, in)), 2e-3);
+  EXPECT_LT(relative_distance(out, product(spec, 20, in)), 2e-3);
   EXPECT_EQ(device.counters().retries, 1u);
   EXPECT_TRUE(device.suspected());
   EXPECT_EQ(device.info().health, DeviceHealth::degraded);
