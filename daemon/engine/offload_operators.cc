@@ -12,9 +12,7 @@ namespace {
 
 thread_local OffloadRun* current_run = nullptr;
 
-OrtStatus* bad_input(const std::string& message) {
-  return Ort::Status(message.c_str(), ORT_INVALID_ARGUMENT).release();
-}
+std::unexpected<Error> bad_input(std::string message) { return fail(ErrorCode::invalid_argument, std::move(message)); }
 
 std::uint64_t product(std::span<const std::int64_t> dims) {
   std::uint64_t all = 1;
@@ -23,7 +21,7 @@ std::uint64_t product(std::span<const std::int64_t> dims) {
 }
 
 // Rows [..., K] to [..., N].
-OrtStatus* compute_matrix(OffloadRun& run, std::size_t index, Ort::KernelContext& context) {
+Result<> compute_matrix(OffloadRun& run, std::size_t index, Ort::KernelContext& context) {
   const auto& node = run.program().node(index);
   const auto in = context.GetInput(0);
   const auto shape = in.GetTensorTypeAndShapeInfo().GetShape();
@@ -34,13 +32,11 @@ OrtStatus* compute_matrix(OffloadRun& run, std::size_t index, Ort::KernelContext
   out_shape.back() = node.op.kernels;
   auto out = context.GetOutput(0, out_shape);
   const std::uint64_t rows = product(std::span(shape).first(shape.size() - 1));
-  if (rows == 0) return nullptr;
+  if (rows == 0) return {};
   if (rows > UINT32_MAX) return bad_input(std::format("node '{}' got {} rows", node.name, rows));
   const std::span values(in.GetTensorData<float>(), rows * node.op.channels);
   const std::span results(out.GetTensorMutableData<float>(), rows * node.op.kernels);
-  if (auto ran = run.run(index, static_cast<std::uint32_t>(rows), 1, values, results); !ran)
-    return Ort::Status(ran.error().message.c_str(), ORT_FAIL).release();
-  return nullptr;
+  return run.run(index, static_cast<std::uint32_t>(rows), 1, values, results);
 }
 
 struct Image {
@@ -48,10 +44,8 @@ struct Image {
   std::span<const float> in;
 };
 
-using Ran = Result<>;
-
 // The NPU makes [M·KH·KW][H][W]; the block of a pixel belongs below and beside each other: [M][H·KH][W·KW].
-Ran run_shuffled(OffloadRun& run, std::size_t index, const Image& image, std::span<float> out) {
+Result<> run_shuffled(OffloadRun& run, std::size_t index, const Image& image, std::span<float> out) {
   const NodeWindow& block = run.program().window(index);
   std::vector<float> planes(out.size());
   if (auto ran = run.run(index, image.height, image.width, image.in, planes); !ran) return ran;
@@ -72,7 +66,8 @@ Ran run_shuffled(OffloadRun& run, std::size_t index, const Image& image, std::sp
 
 // Rows of windows [C·KH·KW] for some output pixels at a time, so that they take little memory and others get their
 // turn.
-Ran run_unfolded(OffloadRun& run, std::size_t index, const Image& image, std::size_t out_width, std::span<float> out) {
+Result<> run_unfolded(OffloadRun& run, std::size_t index, const Image& image, std::size_t out_width,
+                      std::span<float> out) {
   constexpr std::size_t most_values = 1 << 20;
   const NodeWindow& window = run.program().window(index);
   const std::size_t k = run.program().node(index).op.channels, n = run.program().node(index).op.kernels,
@@ -133,7 +128,7 @@ ConvolutionShape convolution_shape(const NpuProgram& program, std::size_t index,
 }
 
 // [B, C, H, W] or [B, C, L]; image by image, so that others get their turn between them.
-OrtStatus* compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelContext& context) {
+Result<> compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelContext& context) {
   const std::string& name = run.program().node(index).name;
   const auto in = context.GetInput(0);
   const auto shape = in.GetTensorTypeAndShapeInfo().GetShape();
@@ -158,40 +153,35 @@ OrtStatus* compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelCo
     const Image image{static_cast<std::uint32_t>(height), static_cast<std::uint32_t>(width), {values, in_image}};
     const std::span<float> to(results, out_image);
     const NodeForm form = run.program().window(index).form;
-    const Ran ran = form == NodeForm::shuffled   ? run_shuffled(run, index, image, to)
-                    : form == NodeForm::unfolded ? run_unfolded(run, index, image, made.out_width, to)
-                                                 : run.run(index, image.height, image.width, image.in, to);
-    if (!ran) return Ort::Status(ran.error().message.c_str(), ORT_FAIL).release();
+    const Result<> ran = form == NodeForm::shuffled   ? run_shuffled(run, index, image, to)
+                         : form == NodeForm::unfolded ? run_unfolded(run, index, image, made.out_width, to)
+                                                      : run.run(index, image.height, image.width, image.in, to);
+    if (!ran) return ran;
   }
-  return nullptr;
+  return {};
 }
 
+// What fails is thrown, as ONNX Runtime's executor expects of operators without a status: it never frees the status
+// that the other kind returns (CustomOpKernel::Compute, core/session/custom_ops.cc of 1.21).
 struct Kernel {
   std::size_t index;
   bool rows;  // of a matrix; else images
-  OrtStatus* ComputeV2(OrtKernelContext* raw) {
-    try {
-      OffloadRun* run = OffloadRun::current();
-      if (run == nullptr || index >= run->program().size())
-        return Ort::Status("an npud node ran outside of its model", ORT_FAIL).release();
-      Ort::KernelContext context(raw);
-      return rows ? compute_matrix(*run, index, context) : compute_convolution(*run, index, context);
-    } catch (const std::exception& error) {
-      return Ort::Status(error.what(), ORT_EP_FAIL).release();
-    }
+  void Compute(OrtKernelContext* raw) {
+    OffloadRun* run = OffloadRun::current();
+    if (run == nullptr || index >= run->program().size())
+      throw Ort::Exception("an npud node ran outside of its model", ORT_FAIL);
+    Ort::KernelContext context(raw);
+    auto computed = rows ? compute_matrix(*run, index, context) : compute_convolution(*run, index, context);
+    if (computed) return;
+    throw Ort::Exception(std::move(computed.error().message),
+                         computed.error().code == ErrorCode::invalid_argument ? ORT_INVALID_ARGUMENT : ORT_FAIL);
   }
 };
 
-struct Operator : Ort::CustomOpBase<Operator, Kernel, true> {
+struct Operator : Ort::CustomOpBase<Operator, Kernel> {
   Operator(const char* name, bool rows) : name_(name), rows_(rows) {}
-  OrtStatus* CreateKernelV2(const OrtApi&, const OrtKernelInfo* info, void** kernel) const {
-    try {
-      *kernel =
-          new Kernel{static_cast<std::size_t>(Ort::ConstKernelInfo(info).GetAttribute<std::int64_t>("index")), rows_};
-      return nullptr;
-    } catch (const std::exception& error) {
-      return Ort::Status(error.what(), ORT_FAIL).release();
-    }
+  void* CreateKernel(const OrtApi&, const OrtKernelInfo* info) const {
+    return new Kernel{static_cast<std::size_t>(Ort::ConstKernelInfo(info).GetAttribute<std::int64_t>("index")), rows_};
   }
   const char* GetName() const { return name_; }
   std::size_t GetInputTypeCount() const { return 1; }
