@@ -143,48 +143,25 @@ std::vector<OutputRequest> OnnxServable::wanted_outputs(std::span<const Request*
 Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, const Part& part, std::int64_t rows,
                                                      std::span<const Tensor> computed) const {
   std::vector<Tensor> outputs;
-  auto give = [&](const Tensor& whole, const Buffer* destination) -> Result<> {
-    Tensor tensor = whole;
-    if (part.rows != rows) {
-      if (whole.shape.empty() || whole.shape[0] != rows) {
-        return fail(ErrorCode::invalid_argument,
-                    std::format("model '{}' has max_batch_size {}, but its output '{}' came as {} for a batch of {}; "
-                                "set max_batch_size: 0",
-                                model_, plan_.signature.max_batch_size, whole.name, shape_text(whole.shape), rows));
-      }
-      tensor = rows_of(whole, part.first_row, part.rows);
+  auto give = [&](const Tensor& whole) -> Result<> {
+    if (part.rows == rows) {
+      outputs.push_back(whole);
+      return {};
     }
-    if (destination != nullptr) {
-      const auto from = tensor.data.bytes();
-      if (from.size() > destination->size_bytes()) {
-        Error error{ErrorCode::invalid_argument,
-                    std::format("output '{}' has {} bytes, the memory given for it {}", tensor.name, from.size(),
-                                destination->size_bytes()),
-                    {},
-                    from.size(),
-                    destination->size_bytes()};
-        return std::unexpected(std::move(error));
-      }
-      if (!from.empty() && from.data() != destination->bytes().data())
-        std::memcpy(destination->bytes().data(), from.data(), from.size());
-      tensor.data = {};
+    if (whole.shape.empty() || whole.shape[0] != rows) {
+      return fail(ErrorCode::invalid_argument,
+                  std::format("model '{}' has max_batch_size {}, but its output '{}' came as {} for a batch of {}; "
+                              "set max_batch_size: 0",
+                              model_, plan_.signature.max_batch_size, whole.name, shape_text(whole.shape), rows));
     }
-    outputs.push_back(std::move(tensor));
+    outputs.push_back(rows_of(whole, part.first_row, part.rows));
     return {};
   };
-  if (request.outputs.empty()) {
-    for (const Tensor& tensor : computed) {
-      if (auto ok = give(tensor, nullptr); !ok) return std::unexpected(ok.error());
-    }
-    return outputs;
-  }
-  for (const OutputWanted& wanted : request.outputs) {
-    auto found = std::ranges::find(computed, wanted.name, &Tensor::name);
-    if (found == computed.end()) {
-      return fail(ErrorCode::invalid_argument, std::format("model '{}' has no output '{}'", model_, wanted.name));
-    }
-    if (auto ok = give(*found, wanted.destination ? &*wanted.destination : nullptr); !ok)
-      return std::unexpected(ok.error());
+  for (const Tensor& tensor : computed) {
+    const bool wanted = request.outputs.empty() ||
+                        std::ranges::find(request.outputs, tensor.name, &OutputWanted::name) != request.outputs.end();
+    if (!wanted) continue;
+    if (auto given = give(tensor); !given) return std::unexpected(given.error());
   }
   return outputs;
 }

@@ -459,6 +459,29 @@ TEST_F(ServerTest, BatchesRequestsOfOneTenantAndShape) {
   EXPECT_EQ(server->statistics("m", 1)[0].batches.at(4).compute_infer.count, 1u);
 }
 
+TEST_F(ServerTest, MemoryTooSmallForOneAnswerLeavesTheBatchTheirs) {
+  auto model = std::make_shared<Doubler>("m", 1, QueueSettings{}, 4);
+  server->add(model);
+  const auto row = [&](std::size_t room_bytes) {
+    Request r = request("m", {4, 5});
+    r.inputs[0].shape = {1, 2};
+    r.outputs.push_back({"y", Buffer::allocate(room_bytes)});
+    return r;
+  };
+  model->hold();
+  auto first = submit(row(8));
+  model->wait_running(1);
+  auto enough = submit(row(8)), too_small = submit(row(4));
+  model->release();
+  EXPECT_TRUE(first.get());
+  EXPECT_TRUE(enough.get());
+  const auto refused = too_small.get();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().bytes_needed, 8u);
+  EXPECT_THAT(model->sizes(), ElementsAre(1u, 2u));
+  wait_empty();
+}
+
 TEST_F(ServerTest, ABatchWaitsForItsDelayAndNoLonger) {
   make({4, 0, 0}, &manual);
   QueueSettings settings;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
+#include "core/validate.h"
 #include "engine_fixture.h"
 
 namespace npud {
@@ -83,11 +84,13 @@ TEST_F(ServableTest, FillsTheClientsMemory) {
   const Request* batch[] = {&request};
   auto responses = loaded->servable->run(context, batch);
   ASSERT_TRUE(responses) << responses.error().message;
-  EXPECT_EQ(responses->at(0).outputs.at(0).data.size_bytes(), 0u);
+  EXPECT_EQ(responses->at(0).outputs.at(0).data.bytes().data(), destination.bytes().data());
   EXPECT_EQ(responses->at(0).outputs.at(0).shape, (Dims{2, 2}));
   EXPECT_EQ(test::floats({"", DataType::fp32, {4}, destination}), (std::vector<float>{10, 20, 30, 40}));
   request.outputs[0].destination = small;
-  auto refused = loaded->servable->run(context, batch);
+  responses = loaded->servable->run(context, batch);
+  ASSERT_TRUE(responses) << responses.error().message;
+  auto refused = finish_outputs(request, responses->at(0));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().bytes_needed, 16u);
 }
