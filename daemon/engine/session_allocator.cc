@@ -34,9 +34,11 @@ SessionAllocator::SessionAllocator(HostDevice& device, std::uint64_t limit_bytes
   OrtAllocator::Info = [](const OrtAllocator* self) -> const OrtMemoryInfo* {
     return static_cast<const SessionAllocator*>(self)->memory_info_;
   };
+  device_.attach(*this);
 }
 
 SessionAllocator::~SessionAllocator() {
+  device_.detach(*this);
   std::scoped_lock lock(mutex_);
   shrink_kept(0);
 }
@@ -105,6 +107,11 @@ void SessionAllocator::shrink_kept(std::uint64_t held_limit_bytes) {
     largest->second.pop_back();
     if (largest->second.empty()) kept_.erase(largest);
   }
+}
+
+void SessionAllocator::let_go() {
+  std::scoped_lock lock(mutex_);
+  shrink_kept(0);
 }
 
 void SessionAllocator::run_ended() {

@@ -17,10 +17,10 @@ namespace npud {
 
 // One for each session; outlives it. Blocks that come back are kept for the next runs of the session, as an arena
 // would: a run like the ones before it asks the system for nothing. What `idle_runs` runs in a row had no use for goes
-// back, and sooner when the limit needs it. Beyond `limit_bytes` an allocation fails with std::bad_alloc, which ONNX
-// Runtime turns into the failure of that run: a request whose shapes blow a model up costs itself, not the machine.
-// Thread-safe.
-class SessionAllocator final : public OrtAllocator {
+// back, and sooner when the limit needs it or the device lets reserves go. Beyond `limit_bytes` an allocation fails
+// with std::bad_alloc, which ONNX Runtime turns into the failure of that run: a request whose shapes blow a model up
+// costs itself, not the machine. Thread-safe.
+class SessionAllocator final : public OrtAllocator, private Reserve {
  public:
   static constexpr std::uint64_t idle_runs = 16;
 
@@ -54,6 +54,7 @@ class SessionAllocator final : public OrtAllocator {
   void* take_kept(std::uint64_t size_bytes);         // mutex_ held, as for the next two; null if none fits
   void shrink_kept(std::uint64_t held_limit_bytes);  // the largest first
   void free_block(void* start, std::uint64_t size_bytes);
+  void let_go() override;
   [[noreturn]] void refuse(std::uint64_t total_bytes);
 
   HostDevice& device_;

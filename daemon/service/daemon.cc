@@ -305,6 +305,7 @@ int Daemon::next_signal() {
 void Daemon::give_memory_back_when_idle() {
   const std::uint64_t done = progress_->done();
   if (done != trimmed_at_ && done == seen_done_ && server_->snapshot().in_flight == 0) {
+    host_->let_reserves_go();
     ::malloc_trim(0);
     trimmed_at_ = done;
   }

@@ -14,4 +14,19 @@ DeviceInfo HostDevice::info() const {
   return info;
 }
 
+void HostDevice::attach(Reserve& reserve) {
+  const std::scoped_lock lock(mutex_);
+  reserves_.push_back(&reserve);
+}
+
+void HostDevice::detach(Reserve& reserve) {
+  const std::scoped_lock lock(mutex_);
+  std::erase(reserves_, &reserve);
+}
+
+void HostDevice::let_reserves_go() {
+  const std::scoped_lock lock(mutex_);
+  for (Reserve* reserve : reserves_) reserve->let_go();
+}
+
 }  // namespace npud

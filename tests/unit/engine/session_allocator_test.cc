@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <new>
 #include <vector>
 
@@ -48,6 +49,23 @@ TEST_F(SessionAllocatorTest, WhatManyRunsHadNoUseForGoesBack) {
   EXPECT_GE(allocator.held_bytes(), 50'000'000u);
   for (std::uint64_t i = 0; i < 2 * SessionAllocator::idle_runs; ++i) run(allocator, {10'000});
   EXPECT_LT(allocator.held_bytes(), 20'000u);
+}
+
+TEST_F(SessionAllocatorTest, AnIdleDeviceGetsItsReservesBack) {
+  SessionAllocator allocator(device_, 0);
+  void* weights = allocator.Alloc(&allocator, 1'000'000);
+  run(allocator, {50'000'000});
+  EXPECT_GE(device_.used_bytes(), 51'000'000u);
+  device_.let_reserves_go();
+  EXPECT_EQ(allocator.held_bytes(), allocator.in_use_bytes());
+  EXPECT_LT(device_.used_bytes(), 1'200'000u);
+  std::memset(weights, 1, 1'000'000);
+  allocator.Free(&allocator, weights);
+  {
+    SessionAllocator gone(device_, 0);
+  }
+  device_.let_reserves_go();
+  EXPECT_EQ(device_.used_bytes(), 0u);
 }
 
 TEST_F(SessionAllocatorTest, KeptBlocksMakeRoomBeforeTheLimitRefuses) {
