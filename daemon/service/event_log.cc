@@ -20,9 +20,8 @@ void EventLog::write(const Event& e) const {
   const std::string because = e.message.empty() ? "." : std::format(": {}", e.message);
   switch (e.kind) {
     case EventKind::loaded:
-      log_line(
-          LogLevel::info, message_id::model_event, std::format("Model {} version {} serves.", e.model, e.version),
-          {{"MODEL", e.model}, {"VERSION", std::to_string(e.version)}, {"TOOK_US", std::to_string(e.took.count())}});
+      log_line(LogLevel::info, message_id::model_event, std::format("Model {} version {} serves.", e.model, e.version),
+               {{"MODEL", e.model}, {"VERSION", std::to_string(e.version)}});
       return;
     case EventKind::unloaded:
       log_line(LogLevel::info, message_id::model_event,
