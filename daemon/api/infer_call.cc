@@ -40,7 +40,7 @@ Result<> write_regions(Backend& backend, const RegionOwner& owner, const Answer&
 }  // namespace
 
 Result<std::shared_ptr<inference::ModelInferRequest>> parse_infer(const grpc::ByteBuffer& bytes) {
-  auto holder = std::make_shared<ArenaMessage>();
+  auto holder = std::make_shared_for_overwrite<ArenaMessage>();
   grpc::ByteBuffer copy(bytes);  // references the slices; the reader wants a mutable one
   grpc::ProtoBufferReader reader(&copy);
   if (!reader.status().ok() || !holder->message->ParseFromZeroCopyStream(&reader)) {

@@ -199,7 +199,15 @@ void FairQueue::choose_in_level(std::size_t first, std::size_t last, const Place
   choice.placement = best->candidate->placement;
 }
 
+// What the order comes to without competitors.
+FairQueue::Choice FairQueue::only_choice(const QueuedJob& job, const Place& place) {
+  const Placement placement = place(job.program);
+  if (can_run(placement, false)) return {job.id, placement, 0};
+  return {0, {}, placement.kind == Placement::Kind::blocked ? job.program : 0};
+}
+
 FairQueue::Choice FairQueue::choose(TimePoint now, const Place& place, ProgramKey kept_for) const {
+  if (jobs_.size() <= 1) return jobs_.empty() ? Choice{} : only_choice(jobs_.begin()->second.job, place);
   // One answer for each program and decision.
   std::unordered_map<ProgramKey, Placement> known;
   const Place place_once = [&](ProgramKey program) {

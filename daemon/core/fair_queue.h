@@ -136,6 +136,7 @@ class FairQueue {
   bool of_age(const Tenant& tenant, TimePoint now) const;
   Contender contend(const Tenant& tenant, std::size_t first, std::size_t last, bool ready_only,
                     const Place& place) const;
+  static Choice only_choice(const QueuedJob& job, const Place& place);
   void choose_aged(TimePoint now, const Place& place, Choice& choice) const;
   void choose_in_level(std::size_t first, std::size_t last, const Place& place, Choice& choice) const;
 
