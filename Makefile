@@ -2,7 +2,7 @@
 # The front door. Everything runs in the Debian 13 root that tools/root makes once; NPUD_ROOT=none uses this machine's packages.
 #
 #   make demo     set everything up and watch real models answer over gRPC
-#   make check    set everything up, run unit and integration tests and fuzzers, build the modules for every kernel
+#   make check    set everything up, run unit and integration tests and fuzzers, build the modules for every kernel, run them in guests
 #   make help     the other targets
 
 SHELL := /bin/bash
@@ -37,7 +37,7 @@ demo: build models ## real networks answer over gRPC from one shared device, sev
 serve: build ## run the daemon on REPOSITORY=directory [SOCKET=/tmp/npud.sock [CONFIG=file.toml]]
 	@$(RUN) tools/serve $(BUILD) "$(REPOSITORY)" $(SOCKET) $(CONFIG)
 
-check: root models ## unit and integration tests, short fuzzing, the modules for every kernel; ends with "N passed, N failed"
+check: root models ## unit and integration tests, short fuzzing, the modules for every kernel, short guest tests; ends with "N passed, N failed"
 	@$(RUN) tools/check $(BUILD) $(SUITES)
 
 check-unit: root ## GoogleTest programs
@@ -52,10 +52,10 @@ check-fuzz: root ## a short run of every libFuzzer target
 check-kernel: root ## modules for every kernel without warnings, sparse, checkpatch
 	@$(RUN) tools/check $(BUILD) kernel
 
-check-guests: root ## guest tests of a minute or less
+check-guests: root models ## guest tests of two minutes or less: the driver on the virtual board, npud on both
 	@$(RUN) tools/check $(BUILD) vm-short
 
-check-vm: root ## the driver in guests with the virtual board, with all faults, stress and fuzzing
+check-vm: root models ## the driver and npud in guests with the virtual board, with all faults, stress and fuzzing
 	@$(RUN) tools/check $(BUILD) vm
 
 check-sanitize: root ## unit and integration tests under ASan+UBSan, then TSan
