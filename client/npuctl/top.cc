@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <format>
 #include <iostream>
 #include <map>
@@ -47,7 +48,7 @@ client::Result<Picture> look(const client::Client& client) {
 }
 
 std::string bar(double share, std::size_t width) {
-  auto full = static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(width) + 0.5);
+  const auto full = static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(width)));
   std::string text = "[";
   for (std::size_t i = 0; i < width; ++i) text += i < full ? "|" : " ";
   return text + "]";

@@ -4,6 +4,7 @@
 #include <grpcpp/client_context.h>
 
 #include <format>
+#include <tuple>
 
 #include "codec.h"
 #include "state.h"
@@ -240,7 +241,7 @@ Stream::~Stream() {
   inference::ModelStreamInferResponse ignored;
   while (state_->calls->Read(&ignored)) {
   }
-  (void)state_->calls->Finish();  // CANCELLED, as asked
+  std::ignore = state_->calls->Finish();  // CANCELLED, as asked
 }
 
 Result<Stream> Client::stream() const {

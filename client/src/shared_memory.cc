@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <format>
+#include <tuple>
 #include <utility>
 
 namespace npud::client {
@@ -62,7 +63,7 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 SharedMemory::~SharedMemory() { release(); }
 
 void SharedMemory::release() {
-  if (registered_) (void)client_->unregister_region(name_);  // a daemon that is gone has forgotten it anyway
+  if (registered_) std::ignore = client_->unregister_region(name_);  // a daemon that is gone has forgotten it anyway
   registered_ = false;
   if (bytes_.data() != nullptr) {
     munmap(bytes_.data(), bytes_.size());

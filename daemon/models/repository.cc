@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "models/config_text.h"
 #include "models/layout.h"
@@ -151,7 +152,7 @@ Result<> Repository::start() {
     tasks.push_back([this, name] {
       auto record = impl_->record(name);
       std::string state = impl_->options.mode == ControlMode::poll ? impl_->look_at(name) : "";
-      (void)impl_->load(name, {});  // the index has the reason
+      std::ignore = impl_->load(name, {});  // the index has the reason
       std::scoped_lock lock(impl_->mutex);
       record->polled = record->seen = std::move(state);
     });
@@ -363,7 +364,7 @@ Result<> Repository::Impl::unload(const std::string& model) {
     }
   }
   if (let_go.empty()) return fail(ErrorCode::not_found, std::format("model '{}' is not loaded", model));
-  for (const auto& servable : let_go) (void)server.remove(model, servable->version());
+  for (const auto& servable : let_go) std::ignore = server.remove(model, servable->version());
   return {};
 }
 
@@ -401,7 +402,7 @@ std::size_t Repository::Impl::poll_now() {
       continue;
     }
     model_record->polled = state;
-    tasks.push_back([this, name, gone = state.empty()] { (void)(gone ? unload(name) : load(name, {})); });
+    tasks.push_back([this, name, gone = state.empty()] { std::ignore = gone ? unload(name) : load(name, {}); });
   }
   const std::size_t changed = tasks.size();
   pool.run_all(std::move(tasks));
