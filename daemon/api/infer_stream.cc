@@ -41,8 +41,7 @@ void InferStream::OnReadDone(bool ok) {
                    [this, place](const Answer& answer, Result<Response> result) {
                      auto bytes = result ? encode_stream_response(answer.id, *result, answer.region_outputs)
                                          : Result<grpc::ByteBuffer>(std::unexpected(std::move(result.error())));
-                     answered(*place,
-                              bytes ? std::move(*bytes) : encode_stream_error(answer.id, answer.model, bytes.error()));
+                     answered(*place, bytes ? *bytes : encode_stream_error(answer.id, answer.model, bytes.error()));
                    });
     } else {
       answered(*place, encode_stream_error("", "", message.error()));
@@ -75,7 +74,7 @@ void InferStream::answered(Place& place, grpc::ByteBuffer answer) {
   // On a worker's thread: once the answer is visible and the lock is free, another thread may write it and end the
   // stream. So the lock is held until it is decided what this thread still has to do.
   std::unique_lock lock(mutex_);
-  place.answer.emplace(std::move(answer));
+  place.answer.emplace().Swap(&answer);
   go_on(std::move(lock));
 }
 
@@ -88,7 +87,7 @@ void InferStream::go_on(std::unique_lock<std::mutex> lock) {
     places_.pop_front();
   }
   if (!gone_ && !writing_ && !places_.empty() && places_.front().answer) {
-    outgoing_ = std::move(*places_.front().answer);
+    outgoing_.Swap(&*places_.front().answer);
     places_.pop_front();
     write = writing_ = true;
   }
