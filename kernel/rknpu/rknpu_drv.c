@@ -8,14 +8,10 @@
  * Windows named mmu0, mmu1, … (without device tree: those after the cores') are MMU banks, which the driver then runs itself; else the
  * nodes must have an IOMMU.
  */
-#include <linux/clk.h>
-#include <linux/dma-mapping.h>
 #include <linux/module.h>
 #include <linux/of.h>
 #include <linux/platform_device.h>
-#include <linux/pm_runtime.h>
 #include <linux/property.h>
-#include <linux/regulator/consumer.h>
 
 #include "rknpu_compat.h"
 #include "rknpu_device.h"
@@ -115,43 +111,10 @@ static void group_remove(struct rknpu_node *node)
 
 /* --- the platform driver --------------------------------------------------------------------------------------------------------- */
 
-static int node_init(struct rknpu_node *node, const struct rknpu_match *match)
-{
-	struct platform_device *pdev = to_platform_device(node->dev);
-	struct device *dev = node->dev;
-	struct resource *res = platform_get_resource(pdev, IORESOURCE_MEM, 0);
-	int ret;
-
-	if (!res)
-		return dev_err_probe(dev, -ENODEV, "no registers\n");
-	node->start = res->start;
-	node->soc = rknpu_soc_get(match->soc);
-	node->nr_cores = match->per_core ? 1 : node->soc->cores;
-	node->pdata = dev_get_platdata(dev);
-	node->bank = !dev->of_node || platform_get_resource_byname(pdev, IORESOURCE_MEM, "mmu0");
-	if (!node->bank && !device_property_present(dev, "iommus"))
-		return dev_err_probe(dev, -ENODEV, "neither MMU banks (reg-names mmu0, ...) nor an IOMMU (iommus): not without\n");
-
-	ret = devm_clk_bulk_get_all(dev, &node->clks);
-	if (ret < 0)
-		return dev_err_probe(dev, ret, "clocks\n");
-	node->nr_clks = ret;
-	node->supply = devm_regulator_get_optional(dev, match->per_core ? "npu" : "rknpu");
-	if (IS_ERR(node->supply)) {
-		if (PTR_ERR(node->supply) == -EPROBE_DEFER)
-			return -EPROBE_DEFER;
-		node->supply = NULL;
-	}
-	ret = dma_set_mask_and_coherent(dev, DMA_BIT_MASK(node->soc->dma_bits));
-	if (ret)
-		return dev_err_probe(dev, ret, "%u bits of DMA address\n", node->soc->dma_bits);
-	return 0;
-}
-
 static int rknpu_probe(struct platform_device *pdev)
 {
 	const struct platform_device_id *id = platform_get_device_id(pdev);
-	const struct rknpu_match *match = id ? (const void *)id->driver_data : of_device_get_match_data(&pdev->dev);
+	const struct rknpu_match *match = id ? (const void *)id->driver_data : device_get_match_data(&pdev->dev);
 	struct rknpu_group *group;
 	struct rknpu_node *node;
 	int ret;
@@ -162,7 +125,7 @@ static int rknpu_probe(struct platform_device *pdev)
 	if (!node)
 		return -ENOMEM;
 	node->dev = &pdev->dev;
-	ret = node_init(node, match);
+	ret = rknpu_node_init(node, match->soc, match->per_core);
 	if (ret)
 		return ret;
 	platform_set_drvdata(pdev, node);

@@ -7,6 +7,7 @@
 
 #include "rknpu_compat.h"
 #include "rknpu_debugfs.h"
+#include "rknpu_devfreq.h"
 #include "rknpu_device.h"
 #include "rknpu_drm.h"
 #include "rknpu_file.h"
@@ -248,6 +249,7 @@ int rknpu_npu_create(struct rknpu_group *group)
 	rdev->soc = node->soc;
 	rdev->mmu = node->bank ? &rknpu_mmu_bank_ops : &rknpu_mmu_iommu_ops;
 	mutex_init(&rdev->list_lock);
+	mutex_init(&rdev->devfreq_lock);
 	INIT_LIST_HEAD(&rdev->files);
 	INIT_LIST_HEAD(&rdev->spaces);
 	ret = rknpu_sched_init(rdev);
@@ -265,6 +267,9 @@ int rknpu_npu_create(struct rknpu_group *group)
 	ret = cores_start(rdev);
 	if (ret)
 		goto err_power;
+	ret = rknpu_devfreq_init(rdev);
+	if (ret)
+		goto err_power;
 	rknpu_debugfs_init(rdev);
 	ret = drm_dev_register(&rdev->drm, 0);
 	if (ret)
@@ -277,6 +282,7 @@ int rknpu_npu_create(struct rknpu_group *group)
 
 err_debugfs:
 	rknpu_debugfs_fini(rdev);
+	rknpu_devfreq_fini(rdev);
 err_power:
 	rknpu_power_fini(rdev);
 err_units:
@@ -305,9 +311,11 @@ void rknpu_npu_destroy(struct rknpu_group *group)
 		if (file->powered)
 			rknpu_power_put_all(rdev);
 		file->powered = false;
+		rknpu_devfreq_drop_floor(file);
 		mutex_unlock(&file->lock);
 	}
 	mutex_unlock(&rdev->list_lock);
+	rknpu_devfreq_fini(rdev);
 	rknpu_power_fini(rdev);
 	units_fini(rdev);
 	nodes_release(group);
