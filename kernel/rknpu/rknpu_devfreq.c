@@ -139,7 +139,7 @@ static int count_supplies(struct device *dev)
 
 static int configure(struct rknpu_devfreq *df)
 {
-	const char *clocks[] = { rknpu_node_clock(df->node)->id, NULL };
+	const char * const clocks[] = { rknpu_node_clock(df->node)->id, NULL };
 	const char *names[MAX_SUPPLIES + 1] = {};
 	struct dev_pm_opp_config config = { .clk_names = clocks };
 	struct device *dev = df->node->dev;
