@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/resource.h>
 #include <linux/sched/signal.h>
+#include <drm/drm_drv.h>
 #include <drm/drm_file.h>
 
 #include "rknpu_action.h"
+#include "rknpu_devfreq.h"
 #include "rknpu_device.h"
 #include "rknpu_file.h"
 #include "rknpu_job.h"
@@ -54,12 +56,18 @@ static int report(long value, u32 *out)
 	return 0;
 }
 
-int rknpu_ioctl_action(struct drm_device *drm, void *data, struct drm_file *drm_file)
+static int set_frequency(struct rknpu_file *file, u32 hz)
 {
-	struct rknpu_device *rdev = to_rknpu_device(drm);
-	struct rknpu_file *file = drm_file->driver_priv;
-	struct rknpu_action *args = data;
+	int ret;
 
+	mutex_lock(&file->lock);
+	ret = rknpu_devfreq_set_floor(file, hz);
+	mutex_unlock(&file->lock);
+	return ret;
+}
+
+static int act(struct rknpu_device *rdev, struct rknpu_file *file, struct rknpu_action *args)
+{
 	switch (args->flags) {
 	case RKNPU_GET_HW_VERSION:
 		return report(rdev->hw_version, &args->value);
@@ -101,6 +109,7 @@ int rknpu_ioctl_action(struct drm_device *drm, void *data, struct drm_file *drm_
 	case RKNPU_ACT_SET_DOMAIN:
 		return set_domain(file, args->value);
 	case RKNPU_SET_FREQ:
+		return set_frequency(file, args->value);
 	case RKNPU_SET_VOLT:
 	case RKNPU_GET_BW_PRIORITY:
 	case RKNPU_SET_BW_PRIORITY:
@@ -112,4 +121,15 @@ int rknpu_ioctl_action(struct drm_device *drm, void *data, struct drm_file *drm_
 	default:
 		return -EINVAL;
 	}
+}
+
+int rknpu_ioctl_action(struct drm_device *drm, void *data, struct drm_file *drm_file)
+{
+	int ret, idx;
+
+	if (!drm_dev_enter(drm, &idx))
+		return -ENODEV;
+	ret = act(to_rknpu_device(drm), drm_file->driver_priv, data);
+	drm_dev_exit(idx);
+	return ret;
 }

@@ -244,3 +244,19 @@ int rknpu_core_request_irq(struct rknpu_core *core)
 {
 	return devm_request_irq(rknpu_core_dev(core), core->irq, rknpu_core_irq, IRQF_SHARED, "rknpu", core);
 }
+
+void rknpu_cores_busy_ns(struct rknpu_device *rdev, u64 *now_ns, u64 *busy_ns)
+{
+	unsigned int i;
+
+	spin_lock_irq(&rdev->lock);
+	*now_ns = ktime_get_ns();
+	for (i = 0; i < rdev->nr_cores; i++) {
+		struct rknpu_core *core = &rdev->cores[i];
+
+		busy_ns[i] = core->busy_ns;
+		if (core->job && core->job->started_ns)
+			busy_ns[i] += *now_ns - core->job->started_ns;
+	}
+	spin_unlock_irq(&rdev->lock);
+}

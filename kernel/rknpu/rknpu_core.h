@@ -85,6 +85,9 @@ void rknpu_core_irq_enable(struct rknpu_core *core, bool on);
 /* From the iommu back end's fault handler, in interrupt context. */
 void rknpu_core_report_fault(struct rknpu_core *core, u64 iova, bool write, bool certain);
 
+/* How long each core has worked until *now_ns, a job that runs included. Any context but the interrupt handlers'. */
+void rknpu_cores_busy_ns(struct rknpu_device *rdev, u64 *now_ns, u64 *busy_ns);
+
 u32 rknpu_int_widen(u32 status);
 
 #endif /* RKNPU_CORE_H */

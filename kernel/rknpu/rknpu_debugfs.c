@@ -27,16 +27,7 @@ static void sample_load(struct rknpu_device *rdev, unsigned int *percent)
 	unsigned int i;
 
 	mutex_lock(&rdev->load_lock);
-	spin_lock_irq(&rdev->lock);
-	now = ktime_get_ns();
-	for (i = 0; i < rdev->nr_cores; i++) {
-		struct rknpu_core *core = &rdev->cores[i];
-
-		busy[i] = core->busy_ns;
-		if (core->job && core->job->started_ns)
-			busy[i] += now - core->job->started_ns;
-	}
-	spin_unlock_irq(&rdev->lock);
+	rknpu_cores_busy_ns(rdev, &now, busy);
 	if (now - rdev->load_at_ns >= LOAD_MIN_NS) {
 		for (i = 0; i < rdev->nr_cores; i++) {
 			u64 ran = busy[i] > rdev->load_busy_ns[i] ? busy[i] - rdev->load_busy_ns[i] : 0;

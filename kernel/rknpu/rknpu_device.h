@@ -15,6 +15,7 @@
 #include "rknpu_soc.h"
 
 struct platform_device;
+struct rknpu_devfreq;
 struct rknpu_node;
 
 /**
@@ -76,6 +77,10 @@ struct rknpu_device {
 	atomic64_t lost_irqs;
 	atomic64_t spurious_irqs;
 	atomic64_t leaks;		/* things deliberately kept because hardware would not let go */
+
+	struct mutex devfreq_lock;	/* the next two */
+	struct rknpu_devfreq *devfreq;	/* or NULL: the clock stays as it is */
+	unsigned int nodes_on;		/* that have power */
 
 	struct dentry *debugfs;
 	unsigned int autosuspend_ms;

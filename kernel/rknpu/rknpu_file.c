@@ -7,6 +7,7 @@
 #include <drm/drm_file.h>
 
 #include "rknpu_bo.h"
+#include "rknpu_devfreq.h"
 #include "rknpu_device.h"
 #include "rknpu_file.h"
 #include "rknpu_job.h"
@@ -171,6 +172,7 @@ void rknpu_file_postclose(struct drm_device *drm, struct drm_file *drm_file)
 	if (file->powered)
 		rknpu_power_put_all(rdev);
 	file->powered = false;
+	rknpu_devfreq_drop_floor(file);
 	WARN_ON(file->bytes || file->nr_handles);
 	mutex_unlock(&file->lock);
 

@@ -5,6 +5,7 @@
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/pm_qos.h>
 #include <linux/sched.h>
 #include <linux/xarray.h>
 
@@ -37,7 +38,7 @@ struct rknpu_handle {
  * struct rknpu_file - an open file
  * @ref: held by the DRM file and by each job
  * @id: its number, never used again
- * @lock: all down to @powered
+ * @lock: all down to @floor
  * @space_imports: import generation for which a space has all imports
  */
 struct rknpu_file {
@@ -49,7 +50,7 @@ struct rknpu_file {
 	char comm[TASK_COMM_LEN];
 	struct rknpu_uid *uid;
 
-	struct mutex lock;		/* down to @powered */
+	struct mutex lock;		/* down to @floor */
 	struct rknpu_space *spaces[RKNPU_MAX_DOMAINS];
 	unsigned int domain;
 	struct list_head imports;
@@ -60,6 +61,7 @@ struct rknpu_file {
 	unsigned int nr_handles;
 	bool closing;			/* no new spaces */
 	bool powered;			/* by POWER_ON */
+	struct dev_pm_qos_request floor;	/* by SET_FREQ; active if there is one */
 
 	struct xarray handles;		/* index → struct rknpu_handle */
 	u32 next_handle;

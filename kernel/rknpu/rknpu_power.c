@@ -4,6 +4,7 @@
 #include <linux/regulator/consumer.h>
 
 #include "rknpu_core.h"
+#include "rknpu_devfreq.h"
 #include "rknpu_device.h"
 #include "rknpu_mmu.h"
 #include "rknpu_power.h"
@@ -60,6 +61,7 @@ static int rknpu_runtime_resume(struct device *dev)
 		rknpu_mmu_set_power(node->cores[i]->unit, true);
 		rknpu_core_irq_enable(node->cores[i], true);
 	}
+	rknpu_devfreq_resume(node->rdev);
 	return 0;
 }
 
@@ -77,6 +79,7 @@ static int rknpu_runtime_suspend(struct device *dev)
 		rknpu_core_irq_enable(node->cores[i], false);
 		rknpu_mmu_set_power(node->cores[i]->unit, false);
 	}
+	rknpu_devfreq_suspend(node->rdev);
 	board_power(node, false);
 	clk_bulk_disable_unprepare(node->nr_clks, node->clks);
 	return 0;
@@ -110,6 +113,7 @@ void rknpu_power_fini(struct rknpu_device *rdev)
 		struct device *dev = rdev->nodes[i]->dev;
 
 		pm_runtime_dont_use_autosuspend(dev);
+		pm_runtime_suspend(dev);
 		pm_runtime_disable(dev);
 		if (!pm_runtime_status_suspended(dev)) {
 			rknpu_runtime_suspend(dev);
@@ -172,22 +176,27 @@ bool rknpu_power_is_on(struct rknpu_device *rdev)
 	return false;
 }
 
-long rknpu_power_frequency(struct rknpu_device *rdev)
+struct clk_bulk_data *rknpu_node_clock(struct rknpu_node *node)
 {
-	struct rknpu_node *node = rdev->nodes[0];
-
 	int i;
 
 	/* Mainline's binding calls the clock that runs the cores "npu", the vendor's "clk_npu". */
 	for (i = 0; i < node->nr_clks; i++)
 		if (node->clks[i].id && (!strcmp(node->clks[i].id, "npu") || !strcmp(node->clks[i].id, "clk_npu")))
-			return (long)clk_get_rate(node->clks[i].clk);
-	return -EOPNOTSUPP;
+			return &node->clks[i];
+	return NULL;
+}
+
+long rknpu_power_frequency(struct rknpu_device *rdev)
+{
+	struct clk_bulk_data *clock = rknpu_node_clock(rdev->nodes[0]);
+
+	return clock ? (long)clk_get_rate(clock->clk) : -EOPNOTSUPP;
 }
 
 long rknpu_power_voltage(struct rknpu_device *rdev)
 {
-	struct rknpu_node *node = rdev->nodes[0];
+	struct regulator *supply = rdev->nodes[0]->supplies[0];
 
-	return node->supply ? regulator_get_voltage(node->supply) : -EOPNOTSUPP;
+	return supply ? regulator_get_voltage(supply) : -EOPNOTSUPP;
 }

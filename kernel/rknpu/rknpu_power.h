@@ -11,6 +11,7 @@
 struct clk;
 struct clk_bulk_data;
 struct device;
+struct device_link;
 struct regulator;
 struct rknpu_core;
 struct rknpu_device;
@@ -33,9 +34,16 @@ struct rknpu_node {
 	resource_size_t start;
 	struct clk_bulk_data *clks;
 	int nr_clks;
-	struct regulator *supply;
+	struct regulator *supplies[2];	/* of the cores, of their memories; NULL where the tree has none */
+	const char *supply_names[2];
+	struct device *domains[RKNPU_MAX_CORES + 1];	/* if there are several */
+	struct device_link *domain_links[RKNPU_MAX_CORES + 1];
+	unsigned int nr_domains;
 	const struct rknpu_platform_data *pdata;
 };
+
+/* Of a node whose @dev is set. What it takes goes back when the platform device is unbound. */
+int rknpu_node_init(struct rknpu_node *node, enum rknpu_soc_id soc, bool per_core);
 
 extern const struct dev_pm_ops rknpu_pm_ops;
 
@@ -48,6 +56,8 @@ int rknpu_power_get_all(struct rknpu_device *rdev);
 void rknpu_power_put_all(struct rknpu_device *rdev);
 void rknpu_power_set_delay(struct rknpu_device *rdev, unsigned int delay_ms);
 bool rknpu_power_is_on(struct rknpu_device *rdev);
+/* The clock that runs the cores, or NULL. */
+struct clk_bulk_data *rknpu_node_clock(struct rknpu_node *node);
 /* Hz or microvolts, or -EOPNOTSUPP. */
 long rknpu_power_frequency(struct rknpu_device *rdev);
 long rknpu_power_voltage(struct rknpu_device *rdev);

@@ -3,9 +3,6 @@
  * The one thread that starts and stops cores. Interrupts, timers, submitters and those who take something away only leave word and
  * kick it, so that no two of these ever meet at the hardware.
  */
-#include <linux/delay.h>
-#include <linux/kobject.h>
-#include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <drm/drm_drv.h>
@@ -17,353 +14,13 @@
 #include "rknpu_job.h"
 #include "rknpu_mmu.h"
 #include "rknpu_power.h"
-#include "rknpu_regs.h"
+#include "rknpu_recover.h"
 #include "rknpu_sched.h"
 #include "rknpu_vm.h"
+#include "rknpu_watch.h"
 
-#define WATCH_MS		50	/* between two looks at a running core, in case its interrupt got lost */
-#define DRAIN_MS		1	/* between two looks at a core that is done but still writes */
-#define FAULT_GRACE_MS		20	/* for a core to show that a fault that can't be told apart was not its own */
 #define START_ATTEMPTS		3
 #define START_RETRY_MS		10
-#define PROBE_ADDRESS		0x1000	/* below every window, so that no space maps it */
-#define PROBE_MS		50
-
-static uint core_strikes = 4;
-module_param(core_strikes, uint, 0644);
-MODULE_PARM_DESC(core_strikes, "Failures in a row, without a single task completed, after which a core is asked whether it lives (0: never)");
-
-static u64 ms(unsigned int n)
-{
-	return (u64)n * NSEC_PER_MSEC;
-}
-
-static void note_next(u64 *next, u64 at)
-{
-	*next = min(*next, at);
-}
-
-/* --- dead cores --------------------------------------------------------------------------------------------------------------- */
-
-static void say_dead(struct rknpu_device *rdev)
-{
-	char *env[2] = { "RKNPU=DEAD", NULL };
-
-	dev_err(rknpu_dma_dev(rdev), "no core works any more: the device is dead until it is reset (debugfs) or bound again\n");
-	kobject_uevent_env(&rknpu_dma_dev(rdev)->kobj, KOBJ_CHANGE, env);
-}
-
-static void core_set_dead(struct rknpu_core *core)
-{
-	struct rknpu_device *rdev = core->rdev;
-	bool last;
-
-	spin_lock_irq(&rdev->lock);
-	rdev->dead_cores |= BIT(core->index);
-	last = rdev->dead_cores == rknpu_all_cores(rdev) && !rdev->dead;
-	if (last)
-		rdev->dead = true;
-	spin_unlock_irq(&rdev->lock);
-	dev_err(rknpu_core_dev(core), "core %u is dead\n", core->index);
-	if (last)
-		say_dead(rdev);
-}
-
-/* --- the end of a job --------------------------------------------------------------------------------------------------------- */
-
-/* The core is off the job: stopped, or done and drained. */
-static void core_release(struct rknpu_core *core, struct rknpu_job *job)
-{
-	struct rknpu_device *rdev = core->rdev;
-	u64 ran = ktime_get_ns() - core->started_ns;
-
-	spin_lock_irq(&rdev->lock);
-	core->busy_ns += ran;
-	job->file->busy_ns[core->index] += ran;
-	core->job = NULL;
-	spin_unlock_irq(&rdev->lock);
-	core->part = NULL;
-	if (!--core->unit->running)
-		core->unit->running_space = NULL;
-	rknpu_power_put(core);
-}
-
-static void job_release_cores(struct rknpu_job *job)
-{
-	struct rknpu_device *rdev = job->rdev;
-	unsigned int i;
-
-	for (i = 0; i < rdev->nr_cores; i++)
-		if (rdev->cores[i].job == job)
-			core_release(&rdev->cores[i], job);
-}
-
-/*
- * Stops cores, all of them before any MMU is touched: those of a gang may share one. Where another job goes on behind a core's MMU that
- * stays as it is, and nothing new starts behind it until that job is over.
- */
-static void stop_cores(struct rknpu_device *rdev, u32 cores)
-{
-	unsigned int i, k;
-
-	for (i = 0; i < rdev->nr_cores; i++)
-		if ((cores & BIT(i)) && rknpu_core_halt(&rdev->cores[i]))
-			core_set_dead(&rdev->cores[i]);
-	for (i = 0; i < rdev->nr_units; i++) {
-		struct rknpu_mmu_unit *unit = &rdev->units[i];
-		bool others = false;
-
-		if (!(unit->cores & cores))
-			continue;
-		for (k = 0; k < rdev->nr_cores; k++)
-			if (unit->cores & ~cores & BIT(k))
-				others |= rdev->cores[k].job && !rdev->cores[k].finished;
-		if (others) {
-			rknpu_mmu_must_reattach(unit);
-		} else if (rknpu_mmu_after_reset(unit)) {
-			for (k = 0; k < rdev->nr_cores; k++)
-				if (unit->cores & cores & BIT(k))
-					core_set_dead(&rdev->cores[k]);
-		}
-	}
-}
-
-/* Stops all cores of the job, the guilty one and those that worked with it, then says why. */
-static void job_fail(struct rknpu_job *job, enum rknpu_job_state to, int result)
-{
-	struct rknpu_device *rdev = job->rdev;
-	unsigned int i;
-	u32 cores = 0;
-
-	for (i = 0; i < rdev->nr_cores; i++)
-		if (rdev->cores[i].job == job && !rdev->cores[i].finished)
-			cores |= BIT(i);
-	stop_cores(rdev, cores);
-	job_release_cores(job);
-	rknpu_job_end(job, to, result);
-}
-
-/*
- * Does the core do anything at all? It is pointed at an address that is mapped nowhere, behind an MMU without a space: a core that works faults
- * there. What a client's commands do to a core says nothing about that. Nothing may run behind its MMU.
- */
-static bool core_answers(struct rknpu_core *core)
-{
-	static const struct rknpu_chunk nowhere = {
-		.regcmd = PROBE_ADDRESS, .amount = 1, .int_mask = 0x300, .int_clear = 0x300, .tasks = 1,
-	};
-	unsigned int attempt, waited;
-	bool alive = false;
-
-	if (rknpu_power_get(core))
-		return true;
-	for (attempt = 0; attempt < START_ATTEMPTS && !alive; attempt++) {
-		if (rknpu_core_stop(core))
-			break;
-		if (rknpu_mmu_probe_begin(core->unit)) {
-			/* That is the MMU's failure. Without it the core can't be judged. */
-			alive = true;
-			break;
-		}
-		rknpu_core_start(core, &nowhere, false, 0);
-		for (waited = 0; waited < PROBE_MS && !alive; waited++) {
-			usleep_range(1000, 1500);
-			spin_lock_irq(&core->irq_lock);
-			alive = core->fault.valid && core->fault.iova >> 12 == PROBE_ADDRESS >> 12;
-			spin_unlock_irq(&core->irq_lock);
-		}
-		/* As everywhere: the core first, then its MMU. */
-		if (rknpu_core_halt(core))
-			alive = false;
-		rknpu_mmu_probe_end(core->unit);
-		if (rknpu_mmu_after_reset(core->unit))
-			alive = false;
-	}
-	rknpu_power_put(core);
-	return alive;
-}
-
-/*
- * After a failure, its job's cores stopped. One without any progress counts, but proves nothing, for a client can make any number of them: at
- * the limit the core itself is asked; if others run behind its MMU, after its next failure.
- */
-static void core_strike(struct rknpu_core *core, bool progress)
-{
-	core->strikes = progress ? 0 : core->strikes + 1;
-	if (!core_strikes || core->strikes < core_strikes || core->unit->running)
-		return;
-	if (core_answers(core))
-		core->strikes = 1;
-	else
-		core_set_dead(core);
-}
-
-static void core_timeout(struct rknpu_core *core, const char *why, u32 raw, int result)
-{
-	struct rknpu_job *job = core->job;
-	bool progress;
-
-	atomic64_inc(&core->rdev->timeouts);
-	dev_warn_ratelimited(rknpu_core_dev(core),
-			     "core %u, job %llu of pid %d (%s): %s after %llu ms, %u of %u tasks done, status %#x\n",
-			     core->index, job->entry.seq, job->file->pid, job->file->comm, why,
-			     (ktime_get_ns() - job->started_ns) / NSEC_PER_MSEC, core->seen_tasks, core->want_tasks, raw);
-	progress = core->part->tasks_done || core->seen_tasks;
-	job_fail(job, RKNPU_JOB_FAILED, result);
-	core_strike(core, progress);
-}
-
-static void core_page_fault(struct rknpu_core *core, const struct rknpu_fault *fault)
-{
-	struct rknpu_device *rdev = core->rdev;
-	struct rknpu_job *job = core->job;
-	struct rknpu_file *file = job->file;
-
-	atomic64_inc(&rdev->page_faults);
-	spin_lock_irq(&rdev->lock);
-	file->page_faults++;
-	file->fault_iova = fault->iova;
-	file->fault_flags = RKNPU_NPUD_FAULT_VALID | (fault->write ? RKNPU_NPUD_FAULT_WRITE : 0);
-	file->fault_space = job->space->id;
-	spin_unlock_irq(&rdev->lock);
-	dev_warn_ratelimited(rknpu_core_dev(core), "core %u, job %llu of pid %d (%s), space %u: %s at %#llx, %s\n", core->index,
-			     job->entry.seq, file->pid, file->comm, job->space->id,
-			     fault->bus_error ? "bus error" : "page fault", fault->iova, fault->write ? "write" : "read");
-	job_fail(job, RKNPU_JOB_FAILED, -EFAULT);
-}
-
-/* --- looking at a core -------------------------------------------------------------------------------------------------------- */
-
-/* The chunk is complete. True if the core goes on with the next one. */
-static void core_chunk_done(struct rknpu_core *core)
-{
-	struct rknpu_part *part = core->part;
-	const struct rknpu_chunk *chunk = &part->chunks[part->next];
-
-	spin_lock_irq(&core->irq_lock);
-	core->armed = false;
-	core->complete = false;
-	part->int_status = core->seen_bits;
-	spin_unlock_irq(&core->irq_lock);
-	part->tasks_done += chunk->tasks;
-	part->next++;
-	core->strikes = 0;
-	core->fault_held = false;
-	core->watch_at_ns = ktime_get_ns() + ms(WATCH_MS);
-	if (part->next < part->nr_chunks)
-		rknpu_core_start(core, &part->chunks[part->next], core->job->pingpong, core->job->task_base);
-	else
-		core->finished = true;
-}
-
-/*
- * One running core. The job may be gone after this. Events are looked at in the order of what they prove: a core that is complete and idle
- * did its work, whatever else was seen.
- */
-static void core_check(struct rknpu_core *core, u64 now, u64 *next)
-{
-	struct rknpu_job *job = core->job;
-	struct rknpu_fault fault;
-	bool complete, watch = now >= core->watch_at_ns;
-	u32 raw = 0;
-
-	spin_lock_irq(&core->irq_lock);
-	complete = core->complete;
-	fault = core->fault;
-	spin_unlock_irq(&core->irq_lock);
-
-	if (!complete && (watch || now >= job->deadline_ns)) {
-		complete = rknpu_core_poll(core, &raw);
-		if (complete)
-			atomic64_inc(&core->rdev->lost_irqs);
-	}
-	if (complete && !(fault.valid && fault.certain)) {
-		/*
-		 * The interrupt may come before the last write has left the core. Who waits for the job reads the result at once, and what
-		 * the job used may be freed: both need the writes to be over.
-		 */
-		if (rknpu_mmu_idle(core->unit)) {
-			core_chunk_done(core);
-			return;
-		}
-		if (now < job->deadline_ns) {
-			note_next(next, now + ms(DRAIN_MS));
-			return;
-		}
-		core_timeout(core, "done but never idle", raw, -ETIMEDOUT);
-		return;
-	}
-	if (fault.valid && !fault.certain) {
-		if (!core->fault_held) {
-			core->fault_held = true;
-			core->fault_at_ns = now;
-		}
-		if (now < core->fault_at_ns + ms(FAULT_GRACE_MS)) {
-			note_next(next, core->fault_at_ns + ms(FAULT_GRACE_MS));
-			return;
-		}
-	}
-	if (fault.valid) {
-		core_page_fault(core, &fault);
-		return;
-	}
-	if (now >= job->deadline_ns) {
-		core_timeout(core, "timed out", raw, -ETIMEDOUT);
-		return;
-	}
-	if (watch)
-		core->watch_at_ns = now + ms(WATCH_MS);
-	note_next(next, min(job->deadline_ns, core->watch_at_ns));
-}
-
-/* A whole job: its cores, its cancellation, its end. */
-static void job_check(struct rknpu_job *job, u64 now, u64 *next)
-{
-	struct rknpu_device *rdev = job->rdev;
-	u32 running = 0;
-	bool cancel;
-	unsigned int i;
-
-	for (i = 0; i < rdev->nr_cores; i++) {
-		struct rknpu_core *core = &rdev->cores[i];
-
-		if (core->job != job || core->finished)
-			continue;
-		core_check(core, now, next);
-		if (core->job != job)
-			return;	/* it failed */
-		running |= core->finished ? 0 : BIT(i);
-	}
-
-	spin_lock_irq(&rdev->lock);
-	cancel = job->cancel;
-	spin_unlock_irq(&rdev->lock);
-	if (!running) {
-		job_release_cores(job);
-		rknpu_job_end(job, cancel ? RKNPU_JOB_CANCELLED : RKNPU_JOB_DONE, cancel ? job->cancel_error : 0);
-	} else if (cancel) {
-		if (now >= job->cancel_at_ns)
-			job_fail(job, RKNPU_JOB_CANCELLED, job->cancel_error);
-		else
-			note_next(next, job->cancel_at_ns);
-	}
-}
-
-static void check_jobs(struct rknpu_device *rdev, u64 now, u64 *next)
-{
-	unsigned int i;
-
-	for (i = 0; i < rdev->nr_cores; i++) {
-		struct rknpu_job *job = rdev->cores[i].job;
-
-		/* A gang is looked at once, by its first core. */
-		if (job && __ffs(job->cores) == i) {
-			rknpu_job_get(job);
-			job_check(job, now, next);
-			rknpu_job_put(job);
-		}
-	}
-}
 
 /* --- resets that someone waits for -------------------------------------------------------------------------------------------- */
 
@@ -390,7 +47,7 @@ static void do_resets(struct rknpu_device *rdev)
 		if (core->job && mine) {
 			/* Between the request and now the core may have been reset for its own failure and given to somebody else. */
 			if (core->started_ns < since_ns[i])
-				job_fail(core->job, RKNPU_JOB_FAILED, -EIO);
+				rknpu_job_fail(core->job, RKNPU_JOB_FAILED, -EIO);
 		} else if (!core->job && (mine || revive) && !rdev->gone && !rknpu_power_get(core)) {
 			/* It lives until the stop says otherwise. */
 			if (revive) {
@@ -400,7 +57,7 @@ static void do_resets(struct rknpu_device *rdev)
 				rdev->dead = false;
 				spin_unlock_irq(&rdev->lock);
 			}
-			stop_cores(rdev, BIT(i));
+			rknpu_stop_cores(rdev, BIT(i));
 			rknpu_power_put(core);
 		}
 	}
@@ -459,7 +116,7 @@ static int core_prepare(struct rknpu_core *core, struct rknpu_job *job)
 	if (ret && !core->unit->running) {
 		/* An idle unit that wouldn't switch: once more after a reset, which nobody else on this unit can feel. */
 		if (rknpu_core_stop(core))
-			core_set_dead(core);
+			rknpu_core_set_dead(core);
 		else
 			ret = rknpu_mmu_switch(core->unit, job->space);
 	}
@@ -495,7 +152,7 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 		goto err;
 
 	job->started_ns = ktime_get_ns();
-	job->deadline_ns = job->started_ns + ms(job->timeout_ms);
+	job->deadline_ns = job->started_ns + rknpu_ms_to_ns(job->timeout_ms);
 	for (i = 0; i < rdev->nr_cores; i++) {
 		struct rknpu_core *core = &rdev->cores[i];
 
@@ -505,7 +162,7 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 		core->part->core = i;
 		core->finished = false;
 		core->fault_held = false;
-		core->watch_at_ns = job->started_ns + ms(WATCH_MS);
+		core->watch_at_ns = job->started_ns + rknpu_ms_to_ns(RKNPU_WATCH_MS);
 		core->started_ns = job->started_ns;
 		rknpu_core_start(core, &core->part->chunks[0], job->pingpong, job->task_base);
 	}
@@ -528,7 +185,7 @@ err:
 			rdev->cores[i].job = NULL;
 	again = cores && !atomic_read(&job->deps_error) && !job->cancel && !rdev->gone && ++job->attempts < START_ATTEMPTS;
 	if (again) {
-		rdev->start_after = ktime_get_ns() + ms(START_RETRY_MS);
+		rdev->start_after = ktime_get_ns() + rknpu_ms_to_ns(START_RETRY_MS);
 		rknpu_job_move(job, RKNPU_JOB_QUEUED);
 	}
 	spin_unlock_irq(&rdev->lock);
@@ -553,7 +210,7 @@ static void fail_all(struct rknpu_device *rdev)
 
 	for (i = 0; i < rdev->nr_cores; i++)
 		if (rdev->cores[i].job)
-			job_fail(rdev->cores[i].job, RKNPU_JOB_FAILED, -ENODEV);
+			rknpu_job_fail(rdev->cores[i].job, RKNPU_JOB_FAILED, -ENODEV);
 	do {
 		spin_lock_irq(&rdev->lock);
 		job = list_first_entry_or_null(&rdev->queue.entries, struct rknpu_job, entry.link);
@@ -578,7 +235,7 @@ static void run(struct rknpu_device *rdev)
 	u32 cores;
 
 	do_resets(rdev);
-	check_jobs(rdev, now, &next);
+	rknpu_watch_jobs(rdev, now, &next);
 
 	spin_lock_irq(&rdev->lock);
 	dead = rdev->dead;
@@ -594,12 +251,12 @@ static void run(struct rknpu_device *rdev)
 		}
 	}
 	if (rdev->start_after > now)
-		note_next(&next, rdev->start_after);
+		rknpu_note_next(&next, rdev->start_after);
 
 	now = ktime_get_ns();
 	for (i = 0; i < rdev->nr_cores; i++)
 		if (rdev->cores[i].job)
-			note_next(&next, min(rdev->cores[i].watch_at_ns, rdev->cores[i].job->deadline_ns));
+			rknpu_note_next(&next, min(rdev->cores[i].watch_at_ns, rdev->cores[i].job->deadline_ns));
 	if (next != U64_MAX)
 		kthread_mod_delayed_work(rdev->worker, &rdev->tick,
 					 next > now ? nsecs_to_jiffies(next - now) + 1 : 1);

@@ -4,13 +4,13 @@
 
 #include <linux/io.h>
 #include <linux/pci.h>
-#include <linux/reset-controller.h>
 
 #include "../include/rknpu/rknpu_platform.h"
 #include "../include/vboard/vboard_regs.h"
 
 struct dentry;
 struct platform_device;
+struct vboard_soc;
 
 /**
  * struct vboard - the virtual board's PCI function, and the NPU that it was brought up as
@@ -18,6 +18,7 @@ struct platform_device;
  * @lock: read-modify-write of the control BAR's level registers
  * @npu: the NPU, where it is a platform device
  * @overlay: the NPU, where it is an overlay in the device tree; its id, and 0 if there is none
+ * @soc: what the overlay's nodes get clocks, supplies, power domains and reset lines from
  */
 struct vboard {
 	struct pci_dev *pdev;
@@ -30,7 +31,7 @@ struct vboard {
 
 	struct device_node *node;
 	int overlay;
-	struct reset_controller_dev resets;
+	struct vboard_soc *soc;
 };
 
 static inline u32 vboard_read(struct vboard *board, u32 offset)

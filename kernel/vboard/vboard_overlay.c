@@ -2,7 +2,8 @@
 /*
  * The NPU as nodes of the device tree, written when the function is probed: its BAR's address, its interrupt and the interrupt controller
  * are not known before. The bus node's children are
- *   control      reset lines (npud,vboard-control)
+ *   control      what on the SoC is CRU, PMU and PMIC (npud,vboard-control)
+ *   opp-table    rates of the NPU's clock and their voltages
  *   iommu@…      rockchip-iommu: one a core, or one for all
  *   npu@…        rockchip,rk3588-rknn-core, one a core; or rockchip,rk3588-rknpu
  */
@@ -14,13 +15,18 @@
 
 #include "vboard.h"
 #include "vboard_fdt.h"
+#include "vboard_soc.h"
 
 #define BUS_NAME	"npud-vboard"
-#define BLOB_BYTES	8192
+#define IOMMU_COMPATIBLE "rockchip,rk3588-iommu"
+#define BLOB_BYTES	16384
 
 /* Handles within the overlay; the kernel moves them out of the way of the tree's own, with what __local_fixups__ names. */
 #define PHANDLE_CONTROL	1
 #define PHANDLE_IOMMU(n) (2 + (n))
+#define PHANDLE_OPPS	5
+#define PHANDLE_NPU	6
+#define PHANDLE_MEM	7
 
 #define GIC_SPI		0
 #define GIC_FIRST_SPI	32
@@ -77,15 +83,18 @@ static void put_node(struct writer *w, const char *name, u32 offset)
 
 static void put_iommu(struct writer *w, unsigned int handle, unsigned int first, unsigned int count)
 {
-	static const char compatible[] = "rockchip,rk3588-iommu\0rockchip,rk3568-iommu";
+	static const char compatible[] = IOMMU_COMPATIBLE "\0rockchip,rk3568-iommu";
 	static const u32 sizes[VBOARD_BANKS] = {
 		VBOARD_BANK_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE,
 	};
+	const u32 domain[] = { PHANDLE_CONTROL, count == VBOARD_BANKS ? VBOARD_PD_ALL : handle };
 
 	put_node(w, "iommu", bank_offset[first]);
 	vboard_fdt_prop(&w->fdt, "compatible", compatible, sizeof(compatible));
 	put_reg(w, &bank_offset[first], sizes, count);
 	put_interrupts(w, count);
+	/* Its core's, or what keeps all cores on. */
+	vboard_fdt_cells(&w->fdt, "power-domains", domain, ARRAY_SIZE(domain));
 	vboard_fdt_cell(&w->fdt, "#iommu-cells", 0);
 	vboard_fdt_cell(&w->fdt, "phandle", PHANDLE_IOMMU(handle));
 	vboard_fdt_end(&w->fdt);
@@ -99,6 +108,7 @@ static void put_mainline_core(struct writer *w, unsigned int core)
 	const u32 offsets[] = { base, base + 0x1000, base + 0x3000 };
 	static const u32 sizes[] = { 0x1000, 0x1000, 0x1000 };
 	const u32 resets[] = { PHANDLE_CONTROL, core, PHANDLE_CONTROL, 8 + core };
+	const u32 domain[] = { PHANDLE_CONTROL, core };
 
 	put_node(w, "npu", base);
 	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknn-core");
@@ -108,6 +118,11 @@ static void put_mainline_core(struct writer *w, unsigned int core)
 	vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(core));
 	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
 	vboard_fdt_prop(&w->fdt, "reset-names", reset_names, sizeof(reset_names));
+	vboard_fdt_cell(&w->fdt, "clocks", PHANDLE_CONTROL);
+	vboard_fdt_string(&w->fdt, "clock-names", "npu");
+	vboard_fdt_cells(&w->fdt, "power-domains", domain, ARRAY_SIZE(domain));
+	vboard_fdt_cell(&w->fdt, "npu-supply", PHANDLE_NPU);
+	vboard_fdt_cell(&w->fdt, "operating-points-v2", PHANDLE_OPPS);
 	vboard_fdt_end(&w->fdt);
 }
 
@@ -127,6 +142,8 @@ static void put_vendor_npu(struct writer *w, bool banks)
 		PHANDLE_CONTROL, 0, PHANDLE_CONTROL, 1, PHANDLE_CONTROL, 2, PHANDLE_CONTROL, 8, PHANDLE_CONTROL, 9,
 		PHANDLE_CONTROL, 10,
 	};
+	static const u32 domains[] = { PHANDLE_CONTROL, 0, PHANDLE_CONTROL, 1, PHANDLE_CONTROL, 2 };
+	static const char domain_names[] = "npu0\0npu1\0npu2";
 
 	put_node(w, "npu", 0);
 	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknpu");
@@ -137,6 +154,43 @@ static void put_vendor_npu(struct writer *w, bool banks)
 		vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(0));
 	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
 	vboard_fdt_prop(&w->fdt, "reset-names", reset_names, sizeof(reset_names));
+	vboard_fdt_cell(&w->fdt, "clocks", PHANDLE_CONTROL);
+	vboard_fdt_string(&w->fdt, "clock-names", "clk_npu");
+	vboard_fdt_cells(&w->fdt, "power-domains", domains, ARRAY_SIZE(domains));
+	vboard_fdt_prop(&w->fdt, "power-domain-names", domain_names, sizeof(domain_names));
+	vboard_fdt_cell(&w->fdt, "rknpu-supply", PHANDLE_NPU);
+	vboard_fdt_cell(&w->fdt, "mem-supply", PHANDLE_MEM);
+	vboard_fdt_cell(&w->fdt, "operating-points-v2", PHANDLE_OPPS);
+	vboard_fdt_end(&w->fdt);
+}
+
+static void put_supply(struct writer *w, const char *name, u32 handle)
+{
+	vboard_fdt_begin(&w->fdt, name);
+	vboard_fdt_cell(&w->fdt, "phandle", handle);
+	vboard_fdt_end(&w->fdt);
+}
+
+/* @supplies: how many voltages each has. The memories need as much as the cores. */
+static void put_opps(struct writer *w, unsigned int supplies)
+{
+	static const struct vboard_opp opps[] = VBOARD_OPPS;
+	char name[32];
+	unsigned int i;
+
+	vboard_fdt_begin(&w->fdt, "opp-table");
+	vboard_fdt_string(&w->fdt, "compatible", "operating-points-v2");
+	vboard_fdt_cell(&w->fdt, "phandle", PHANDLE_OPPS);
+	for (i = 0; i < ARRAY_SIZE(opps); i++) {
+		const u32 hz[] = { 0, opps[i].hz };
+		const u32 uv[] = { opps[i].uv, opps[i].uv };
+
+		snprintf(name, sizeof(name), "opp-%lu", opps[i].hz);
+		vboard_fdt_begin(&w->fdt, name);
+		vboard_fdt_cells(&w->fdt, "opp-hz", hz, ARRAY_SIZE(hz));
+		vboard_fdt_cells(&w->fdt, "opp-microvolt", uv, supplies);
+		vboard_fdt_end(&w->fdt);
+	}
 	vboard_fdt_end(&w->fdt);
 }
 
@@ -145,7 +199,11 @@ static void put_control(struct writer *w)
 	vboard_fdt_begin(&w->fdt, "control");
 	vboard_fdt_string(&w->fdt, "compatible", "npud,vboard-control");
 	vboard_fdt_cell(&w->fdt, "#reset-cells", 1);
+	vboard_fdt_cell(&w->fdt, "#clock-cells", 0);
+	vboard_fdt_cell(&w->fdt, "#power-domain-cells", 1);
 	vboard_fdt_cell(&w->fdt, "phandle", PHANDLE_CONTROL);
+	put_supply(w, VBOARD_SUPPLY_NPU, PHANDLE_NPU);
+	put_supply(w, VBOARD_SUPPLY_MEM, PHANDLE_MEM);
 	vboard_fdt_end(&w->fdt);
 }
 
@@ -160,6 +218,7 @@ static void put_bus(struct writer *w, enum vboard_binding binding)
 	vboard_fdt_prop(&w->fdt, "ranges", "", 0);
 	vboard_fdt_cell(&w->fdt, "interrupt-parent", w->gic);
 	put_control(w);
+	put_opps(w, binding == VBOARD_MAINLINE ? 1 : 2);
 	switch (binding) {
 	case VBOARD_MAINLINE:
 		for (i = 0; i < VBOARD_CORES; i++)
@@ -178,18 +237,39 @@ static void put_bus(struct writer *w, enum vboard_binding binding)
 	vboard_fdt_end(&w->fdt);
 }
 
-/* Offsets, in bytes, of the handles in each property that has some. */
-static void put_fixups(struct writer *w, u32 offset, unsigned int resets, bool iommu)
+/* Offsets, in bytes, of the handles in a property of pairs of a handle and a cell. */
+static void put_pairs(struct writer *w, const char *name, unsigned int count)
 {
 	u32 cells[2 * VBOARD_CORES];
 	unsigned int i;
 
-	put_node(w, "npu", offset);
-	if (iommu)
-		vboard_fdt_cell(&w->fdt, "iommus", 0);
-	for (i = 0; i < resets; i++)
+	for (i = 0; i < count; i++)
 		cells[i] = 8 * i;
-	vboard_fdt_cells(&w->fdt, "resets", cells, resets);
+	vboard_fdt_cells(&w->fdt, name, cells, count);
+}
+
+static void put_npu_fixups(struct writer *w, u32 offset, enum vboard_binding binding)
+{
+	bool mainline = binding == VBOARD_MAINLINE;
+	unsigned int cores = mainline ? 1 : VBOARD_CORES;
+
+	put_node(w, "npu", offset);
+	if (binding != VBOARD_BANK_NODE)
+		vboard_fdt_cell(&w->fdt, "iommus", 0);
+	put_pairs(w, "resets", 2 * cores);
+	put_pairs(w, "power-domains", cores);
+	vboard_fdt_cell(&w->fdt, "clocks", 0);
+	vboard_fdt_cell(&w->fdt, mainline ? "npu-supply" : "rknpu-supply", 0);
+	if (!mainline)
+		vboard_fdt_cell(&w->fdt, "mem-supply", 0);
+	vboard_fdt_cell(&w->fdt, "operating-points-v2", 0);
+	vboard_fdt_end(&w->fdt);
+}
+
+static void put_iommu_fixups(struct writer *w, u32 offset)
+{
+	put_node(w, "iommu", offset);
+	put_pairs(w, "power-domains", 1);
 	vboard_fdt_end(&w->fdt);
 }
 
@@ -209,11 +289,11 @@ static const void *write_overlay(struct writer *w, enum vboard_binding binding, 
 	vboard_fdt_begin(&w->fdt, "fragment@0");
 	vboard_fdt_begin(&w->fdt, "__overlay__");
 	vboard_fdt_begin(&w->fdt, BUS_NAME);
-	if (binding == VBOARD_MAINLINE)
-		for (i = 0; i < VBOARD_CORES; i++)
-			put_fixups(w, i * VBOARD_CORE_STRIDE, 2, true);
-	else
-		put_fixups(w, 0, 2 * VBOARD_CORES, binding == VBOARD_VENDOR);
+	for (i = 0; i < (binding == VBOARD_MAINLINE ? VBOARD_CORES : 1); i++) {
+		put_npu_fixups(w, i * VBOARD_CORE_STRIDE, binding);
+		if (binding != VBOARD_BANK_NODE)
+			put_iommu_fixups(w, bank_offset[core_bank[i]]);
+	}
 	vboard_fdt_end(&w->fdt);
 	vboard_fdt_end(&w->fdt);
 	vboard_fdt_end(&w->fdt);
@@ -240,37 +320,13 @@ static int find_interrupt(struct pci_dev *pdev, struct writer *w)
 	return 0;
 }
 
-/* --- reset lines -------------------------------------------------------------------------------------------------------------- */
-
-static int reset_assert(struct reset_controller_dev *resets, unsigned long id)
-{
-	vboard_change(container_of(resets, struct vboard, resets), VBOARD_RESET, BIT(id), true);
-	return 0;
-}
-
-static int reset_deassert(struct reset_controller_dev *resets, unsigned long id)
-{
-	vboard_change(container_of(resets, struct vboard, resets), VBOARD_RESET, BIT(id), false);
-	return 0;
-}
-
-static int reset_status(struct reset_controller_dev *resets, unsigned long id)
-{
-	return !!(vboard_read(container_of(resets, struct vboard, resets), VBOARD_RESET) & BIT(id));
-}
-
-static const struct reset_control_ops reset_ops = {
-	.assert = reset_assert,
-	.deassert = reset_deassert,
-	.status = reset_status,
-};
-
 /* ------------------------------------------------------------------------------------------------------------------------------ */
 
 int vboard_overlay_create(struct vboard *board, enum vboard_binding binding)
 {
 	struct device *dev = &board->pdev->dev;
 	struct device_node *control;
+	struct vboard_soc *soc;
 	const void *blob;
 	struct writer *w;
 	u32 size;
@@ -302,13 +358,16 @@ int vboard_overlay_create(struct vboard *board, enum vboard_binding binding)
 		ret = -ENODEV;
 		goto out_overlay;
 	}
-	/* The reset lines first, for the NPU's probe asks for them. */
-	board->resets = (struct reset_controller_dev) {
-		.owner = THIS_MODULE, .ops = &reset_ops, .of_node = control, .of_reset_n_cells = 1, .nr_resets = 16,
-	};
-	ret = devm_reset_controller_register(dev, &board->resets);
-	if (!ret)
-		ret = of_platform_default_populate(board->node, NULL, dev);
+	/* First what the NPU's probe asks for. */
+	soc = vboard_soc_create(board, control);
+	of_node_put(control);
+	ret = PTR_ERR_OR_ZERO(soc);
+	if (ret) {
+		dev_err(dev, "no clock, supplies and power domains for the NPU: %d\n", ret);
+		goto out_overlay;
+	}
+	board->soc = soc;
+	ret = of_platform_default_populate(board->node, NULL, dev);
 out_overlay:
 	if (ret)
 		vboard_overlay_destroy(board);
@@ -318,11 +377,21 @@ out_free:
 	return ret;
 }
 
+/* The NPUs before the IOMMUs that they are linked to. */
+static int destroy_user(struct device *dev, void *unused)
+{
+	return of_device_is_compatible(dev->of_node, IOMMU_COMPATIBLE) ? 0 : of_platform_device_destroy(dev, NULL);
+}
+
 void vboard_overlay_destroy(struct vboard *board)
 {
 	if (board->node) {
-		of_platform_depopulate(&board->pdev->dev);
-		of_node_put(board->resets.of_node);
+		device_for_each_child(&board->pdev->dev, NULL, destroy_user);
+		device_for_each_child(&board->pdev->dev, NULL, of_platform_device_destroy);
+		of_node_clear_flag(board->node, OF_POPULATED_BUS);
+		if (board->soc)
+			vboard_soc_destroy(board->soc);
+		board->soc = NULL;
 		of_node_put(board->node);
 		board->node = NULL;
 	}

@@ -24,3 +24,14 @@ bool baseline_restored(int fd, const struct baseline *baseline) {
            is.jobs_running, was->jobs_running);
   return false;
 }
+
+void device_works(void) {
+  const int fd = npu_open_or_die();
+  struct rknpu_npud_device_info device;
+  struct gemm g;
+
+  REQUIRE(query_device(fd, &device) == 0);
+  CHECK_EQ(device.flags, 0);
+  REQUIRE(gemm_small(&g, fd, 0, false, 3) == 0);
+  for (unsigned core = 0; core < NPU_CORES; core++) CHECK_EQ(gemm_run(&g, 1u << core), 0);
+}

@@ -21,6 +21,7 @@ int main(int argc, char **argv) {
                {memory_tests, memory_test_count},
                {job_tests, job_test_count},
                {sharing_tests, sharing_test_count},
+               {power_tests, power_test_count},
                {npud_tests, npud_test_count}};
   struct test tests[128];
   unsigned count = 0;

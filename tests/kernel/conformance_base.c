@@ -103,8 +103,8 @@ static void test_actions(void) {
   const int fd = npu_open_or_die();
   static const uint32_t zero[] = {RKNPU_GET_DT_WR_AMOUNT, RKNPU_GET_DT_RD_AMOUNT, RKNPU_GET_WT_RD_AMOUNT, RKNPU_GET_TOTAL_RW_AMOUNT,
                                   RKNPU_GET_TOTAL_SRAM_SIZE, RKNPU_GET_FREE_SRAM_SIZE};
-  static const uint32_t unsupported[] = {RKNPU_SET_FREQ,      RKNPU_SET_VOLT,      RKNPU_GET_BW_PRIORITY, RKNPU_SET_BW_PRIORITY,
-                                         RKNPU_GET_BW_EXPECT, RKNPU_SET_BW_EXPECT, RKNPU_GET_BW_TW,       RKNPU_SET_BW_TW};
+  static const uint32_t unsupported[] = {RKNPU_SET_VOLT,      RKNPU_GET_BW_PRIORITY, RKNPU_SET_BW_PRIORITY, RKNPU_GET_BW_EXPECT,
+                                         RKNPU_SET_BW_EXPECT, RKNPU_GET_BW_TW,       RKNPU_SET_BW_TW};
   uint32_t value = 0;
 
   CHECK(npu_action(fd, RKNPU_GET_HW_VERSION, &value) == 0);

@@ -107,7 +107,7 @@ static void test_nothing_is_left(void) {
 
 int main(int argc, char **argv) {
   const struct test last = {"nothing-is-left", test_nothing_is_left, 0};
-  struct test *tests = calloc(row_test_count + security_test_count + 1, sizeof(*tests));
+  struct test *tests = calloc(row_test_count + security_test_count + race_test_count + 1, sizeof(*tests));
   const int fd = npu_open_or_die();
 
   if (!tests) return 1;
@@ -119,6 +119,7 @@ int main(int argc, char **argv) {
   if (board_present()) driver_faults_before = board_driver_faults();
   memcpy(tests, row_tests, row_test_count * sizeof(*tests));
   memcpy(tests + row_test_count, security_tests, security_test_count * sizeof(*tests));
-  tests[row_test_count + security_test_count] = last;
-  return tap_run(tests, row_test_count + security_test_count + 1, argc > 1 ? argv[1] : NULL, epilogue);
+  memcpy(tests + row_test_count + security_test_count, race_tests, race_test_count * sizeof(*tests));
+  tests[row_test_count + security_test_count + race_test_count] = last;
+  return tap_run(tests, row_test_count + security_test_count + race_test_count + 1, argc > 1 ? argv[1] : NULL, epilogue);
 }

@@ -17,6 +17,8 @@ extern const struct test row_tests[];
 extern const unsigned row_test_count;
 extern const struct test security_tests[];
 extern const unsigned security_test_count;
+extern const struct test race_tests[];
+extern const unsigned race_test_count;
 
 #define NEEDS_BOARD() \
   do {                \

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rknpu-faults [--count N] [--seed S] [--workers W]: every fault of the virtual board N times (default 200) in random order, while
- * W processes (default 4) compute on all cores.
+ * rknpu-faults [--count N] [--seed S] [--workers W] [--job-timeout MS]: every fault of the virtual board N times (default 200) in random
+ * order, while W processes (default 4) compute on all cores. A job that is struck may take MS (default 1500) to be noticed; no other may take
+ * as long, so the less the machine has to do, the shorter it can be.
  *
  * What must hold: nothing wedges (every job ends, with or without an error, within its deadline); no result is wrong without an error,
  * but for the two faults that no driver can see (a wrong bit, and an interrupt before the last write-back, whose results come right a
@@ -25,7 +26,7 @@
 #include "npu.h"
 #include "tap.h"
 
-enum { MAX_WORKERS = 16, JOB_TIMEOUT_MS = 1500, RECOVERY_MS = 30000, EARLY_US = 20000 };
+enum { MAX_WORKERS = 16, RECOVERY_MS = 30000, EARLY_US = 20000 };
 
 struct outcome {
   uint64_t right, errors, wrong, late, hung;
@@ -40,6 +41,7 @@ struct shared {
 
 static unsigned count = 200;
 static unsigned workers = 4;
+static unsigned job_timeout_ms = 1500;
 static uint64_t seed = 1;
 static struct shared *shared;
 static pid_t children[MAX_WORKERS];
@@ -71,7 +73,7 @@ static void trespass(unsigned me, struct gemm *g, uint32_t mask) {
 
   gemm_task(g, 0)->regcmd_addr = 0xb0000000;
   gemm_prepare(g, &submit, mask);
-  submit.timeout = JOB_TIMEOUT_MS;
+  submit.timeout = job_timeout_ms;
   if (npu_submit(g->fd, &submit) == 0)
     shared->outcomes[me].wrong++;
   else
@@ -99,7 +101,7 @@ static void work(unsigned me) {
     if (g->tasks == 1 && rng_below(&rng, 8) == 0) trespass(me, g, mask);
     gemm_clear(g);
     if (rng_below(&rng, 2)) {
-      const int fence = gemm_start(g, mask, JOB_TIMEOUT_MS, 0);
+      const int fence = gemm_start(g, mask, job_timeout_ms, 0);
 
       if (fence >= 0) {
         status = fence_wait(fence, RECOVERY_MS);
@@ -111,7 +113,7 @@ static void work(unsigned me) {
       struct rknpu_submit submit;
 
       gemm_prepare(g, &submit, mask);
-      submit.timeout = JOB_TIMEOUT_MS;
+      submit.timeout = job_timeout_ms;
       status = npu_submit(fd, &submit) == 0 ? 1 : -errno;
     }
     judge(me, g, status);
@@ -380,15 +382,21 @@ int main(int argc, char **argv) {
       seed = strtoull(argv[++i], NULL, 0);
     else if (i + 1 < argc && strcmp(argv[i], "--workers") == 0)
       workers = (unsigned)strtoul(argv[++i], NULL, 0);
+    else if (i + 1 < argc && strcmp(argv[i], "--job-timeout") == 0)
+      job_timeout_ms = (unsigned)strtoul(argv[++i], NULL, 0);
     else if (argv[i][0] != '-')
       pattern = argv[i];
     else {
-      fprintf(stderr, "usage: rknpu-faults [--count N] [--seed S] [--workers W] [PATTERN]\n");
+      fprintf(stderr, "usage: rknpu-faults [--count N] [--seed S] [--workers W] [--job-timeout MS] [PATTERN]\n");
       return 2;
     }
   }
   if (!count || !workers || workers > MAX_WORKERS) {
     fprintf(stderr, "--count must be above 0, --workers 1 to %d\n", MAX_WORKERS);
+    return 2;
+  }
+  if (job_timeout_ms < 100 || job_timeout_ms > 10000) {
+    fprintf(stderr, "--job-timeout must be 100 to 10000\n");
     return 2;
   }
   tests[0].seconds = 300 + count * 60;

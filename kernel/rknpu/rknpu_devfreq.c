@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The clock follows the load. There is one for all cores, so there is one devfreq, on the first node, and its load is that of the busiest core.
+ * The OPP core sets clock and voltage; where the table has voltages for two supplies (cores and their memories) they are set here, memories
+ * first on the way up and last on the way down, so that they are never lower than the cores'.
+ */
+#include <linux/clk.h>
+#include <linux/devfreq.h>
+#include <linux/of.h>
+#include <linux/pm_opp.h>
+#include <linux/pm_qos.h>
+#include <linux/property.h>
+#include <linux/regulator/consumer.h>
+#include <linux/slab.h>
+
+#include "rknpu_core.h"
+#include "rknpu_devfreq.h"
+#include "rknpu_device.h"
+#include "rknpu_file.h"
+#include "rknpu_power.h"
+
+#define POLL_MS		50
+#define MAX_SUPPLIES	2
+
+/**
+ * struct rknpu_devfreq - what scales, if anything does
+ * @node: whose clock and table it is
+ * @config: the OPP core's token for our configuration
+ * @nr_supplies: how many voltages the table has
+ * @supplies_on: they are enabled for the OPP core, which disables them in the end
+ * @at_ns, @busy_ns: the last sample; under devfreq's own lock
+ */
+struct rknpu_devfreq {
+	struct rknpu_device *rdev;
+	struct rknpu_node *node;
+	struct devfreq *devfreq;
+	struct devfreq_dev_profile profile;
+	int config;
+	unsigned int nr_supplies;
+	bool supplies_on;
+	u64 at_ns;
+	u64 busy_ns[RKNPU_MAX_CORES];
+#if IS_ENABLED(CONFIG_DEVFREQ_GOV_SIMPLE_ONDEMAND)
+	struct devfreq_simple_ondemand_data governor;
+#endif
+};
+
+static int target(struct device *dev, unsigned long *hz, u32 flags)
+{
+	struct dev_pm_opp *opp = devfreq_recommended_opp(dev, hz, flags);
+
+	if (IS_ERR(opp))
+		return PTR_ERR(opp);
+	dev_pm_opp_put(opp);
+	return dev_pm_opp_set_rate(dev, *hz);
+}
+
+static int get_cur_freq(struct device *dev, unsigned long *hz)
+{
+	struct rknpu_node *node = dev_get_drvdata(dev);
+
+	*hz = clk_get_rate(rknpu_node_clock(node)->clk);
+	return 0;
+}
+
+/* Of the time since the last call. */
+static int get_dev_status(struct device *dev, struct devfreq_dev_status *status)
+{
+	struct rknpu_node *node = dev_get_drvdata(dev);
+	struct rknpu_devfreq *df = node->rdev->devfreq;
+	u64 now, busy[RKNPU_MAX_CORES], most = 0;
+	unsigned int i;
+
+	rknpu_cores_busy_ns(df->rdev, &now, busy);
+	for (i = 0; i < df->rdev->nr_cores; i++) {
+		if (busy[i] > df->busy_ns[i])
+			most = max(most, busy[i] - df->busy_ns[i]);
+		df->busy_ns[i] = busy[i];
+	}
+	status->total_time = now - df->at_ns;
+	status->busy_time = min_t(u64, most, status->total_time);
+	df->at_ns = now;
+	return get_cur_freq(dev, &status->current_frequency);
+}
+
+/* Memories (the second) never below cores. The OPP core has the clock low while this runs. */
+static int set_voltages(struct device *dev, struct dev_pm_opp *from, struct dev_pm_opp *to, struct regulator **supplies,
+			unsigned int count)
+{
+	struct rknpu_node *node = dev_get_drvdata(dev);
+	struct rknpu_devfreq *df = node->rdev->devfreq;
+	struct dev_pm_opp_supply want[MAX_SUPPLIES], have[MAX_SUPPLIES];
+	unsigned int i, n;
+	bool up;
+	int ret;
+
+	ret = dev_pm_opp_get_supplies(to, want);
+	ret = ret ?: dev_pm_opp_get_supplies(from, have);
+	if (ret)
+		return ret;
+	up = want[0].u_volt >= have[0].u_volt;
+	for (n = 0; n < count; n++) {
+		i = up ? count - 1 - n : n;
+		ret = regulator_set_voltage_triplet(supplies[i], want[i].u_volt_min, want[i].u_volt, want[i].u_volt_max);
+		if (ret) {
+			dev_err_ratelimited(dev, "supply %u: %lu uV can't be set: %d\n", i, want[i].u_volt, ret);
+			return ret;
+		}
+	}
+	if (df->supplies_on)
+		return 0;
+	for (i = 0; i < count; i++) {
+		ret = regulator_enable(supplies[i]);
+		if (ret) {
+			while (i--)
+				regulator_disable(supplies[i]);
+			return ret;
+		}
+	}
+	df->supplies_on = true;
+	return 0;
+}
+
+/* How many supplies each OPP has voltages for: one number a supply, or three. */
+static int count_supplies(struct device *dev)
+{
+	struct device_node *table = of_parse_phandle(dev->of_node, "operating-points-v2", 0);
+	struct device_node *opp = of_get_next_available_child(table, NULL);
+	int cells = of_property_count_u32_elems(opp, "opp-microvolt");
+
+	of_node_put(opp);
+	of_node_put(table);
+	if (cells <= 0)
+		return 0;
+	if (cells == 1 || cells == 3)
+		return 1;
+	return cells == 2 || cells == 6 ? 2 : -EINVAL;
+}
+
+static int configure(struct rknpu_devfreq *df)
+{
+	const char * const clocks[] = { rknpu_node_clock(df->node)->id, NULL };
+	const char *names[MAX_SUPPLIES + 1] = {};
+	struct dev_pm_opp_config config = { .clk_names = clocks };
+	struct device *dev = df->node->dev;
+	int i, ret = count_supplies(dev);
+
+	if (ret < 0) {
+		dev_warn(dev, "the table of OPPs has voltages for more supplies than the NPU has\n");
+		return ret;
+	}
+	df->nr_supplies = ret;
+	for (i = 0; i < df->nr_supplies; i++) {
+		if (!df->node->supplies[i]) {
+			dev_warn(dev, "the table of OPPs has voltages for %u supplies, the node has only %d\n", df->nr_supplies, i);
+			return -ENODEV;
+		}
+		names[i] = df->node->supply_names[i];
+	}
+	if (df->nr_supplies)
+		config.regulator_names = names;
+	if (df->nr_supplies > 1)
+		config.config_regulators = set_voltages;
+	df->config = dev_pm_opp_set_config(dev, &config);
+	return min(df->config, 0);
+}
+
+static int add(struct rknpu_devfreq *df)
+{
+	struct device *dev = df->node->dev;
+	unsigned long hz;
+	void *data = NULL;
+	int ret;
+
+	ret = configure(df);
+	if (ret)
+		return ret;
+	ret = dev_pm_opp_of_add_table(dev);
+	if (ret)
+		goto err_config;
+
+	/* From here on we may be asked. */
+	df->rdev->devfreq = df;
+	get_cur_freq(dev, &hz);
+	ret = target(dev, &hz, 0);
+	if (ret)
+		goto err_table;
+	df->profile = (struct devfreq_dev_profile) {
+		.initial_freq = hz,
+		.polling_ms = POLL_MS,
+		.timer = DEVFREQ_TIMER_DELAYED,
+		.target = target,
+		.get_dev_status = get_dev_status,
+		.get_cur_freq = get_cur_freq,
+	};
+	rknpu_cores_busy_ns(df->rdev, &df->at_ns, df->busy_ns);
+#if IS_ENABLED(CONFIG_DEVFREQ_GOV_SIMPLE_ONDEMAND)
+	/* Clients that wait for each job before the next leave gaps however slow the clock is. */
+	df->governor.upthreshold = 45;
+	df->governor.downdifferential = 5;
+	data = &df->governor;
+#endif
+	df->devfreq = devfreq_add_device(dev, &df->profile, "simple_ondemand", data);
+	if (!IS_ERR(df->devfreq))
+		return 0;
+	ret = PTR_ERR(df->devfreq);
+err_table:
+	df->rdev->devfreq = NULL;
+	dev_pm_opp_of_remove_table(dev);
+err_config:
+	dev_pm_opp_clear_config(df->config);
+	return ret;
+}
+
+static void bring_back(struct rknpu_devfreq *df)
+{
+	/* The time without power says nothing. */
+	mutex_lock(&df->devfreq->lock);
+	rknpu_cores_busy_ns(df->rdev, &df->at_ns, df->busy_ns);
+	mutex_unlock(&df->devfreq->lock);
+	devfreq_resume_device(df->devfreq);
+}
+
+int rknpu_devfreq_init(struct rknpu_device *rdev)
+{
+	struct rknpu_node *node = rdev->nodes[0];
+	struct device *dev = node->dev;
+	struct rknpu_devfreq *df;
+	int ret;
+
+	if (!dev->of_node || !device_property_present(dev, "operating-points-v2"))
+		return 0;
+	if (!rknpu_node_clock(node)) {
+		dev_warn(dev, "a table of OPPs, but no clock npu or clk_npu\n");
+		return 0;
+	}
+	df = kzalloc(sizeof(*df), GFP_KERNEL);
+	if (!df)
+		return -ENOMEM;
+	df->rdev = rdev;
+	df->node = node;
+	mutex_lock(&rdev->devfreq_lock);
+	ret = add(df);
+	if (!ret && !rdev->nodes_on)
+		devfreq_suspend_device(df->devfreq);
+	mutex_unlock(&rdev->devfreq_lock);
+	if (!ret)
+		return 0;
+	kfree(df);
+	if (ret == -EPROBE_DEFER)
+		return ret;
+	dev_warn(dev, "the clock doesn't follow the load: %d\n", ret);
+	return 0;
+}
+
+void rknpu_devfreq_fini(struct rknpu_device *rdev)
+{
+	struct rknpu_devfreq *df;
+
+	mutex_lock(&rdev->devfreq_lock);
+	df = rdev->devfreq;
+	if (df) {
+		devfreq_remove_device(df->devfreq);
+		rdev->devfreq = NULL;
+		dev_pm_opp_of_remove_table(df->node->dev);
+		dev_pm_opp_clear_config(df->config);
+		kfree(df);
+	}
+	mutex_unlock(&rdev->devfreq_lock);
+}
+
+void rknpu_devfreq_resume(struct rknpu_device *rdev)
+{
+	mutex_lock(&rdev->devfreq_lock);
+	if (!rdev->nodes_on++ && rdev->devfreq)
+		bring_back(rdev->devfreq);
+	mutex_unlock(&rdev->devfreq_lock);
+}
+
+void rknpu_devfreq_suspend(struct rknpu_device *rdev)
+{
+	mutex_lock(&rdev->devfreq_lock);
+	if (!--rdev->nodes_on && rdev->devfreq)
+		devfreq_suspend_device(rdev->devfreq->devfreq);
+	mutex_unlock(&rdev->devfreq_lock);
+}
+
+int rknpu_devfreq_set_floor(struct rknpu_file *file, u32 hz)
+{
+	struct rknpu_device *rdev = file->rdev;
+	struct rknpu_devfreq *df;
+	unsigned long ceil = hz;
+	struct dev_pm_opp *opp;
+	int ret;
+
+	lockdep_assert_held(&file->lock);
+	mutex_lock(&rdev->devfreq_lock);
+	df = rdev->devfreq;
+	if (!df) {
+		ret = -EOPNOTSUPP;
+		goto out;
+	}
+	ret = -EACCES;
+	if (!capable(CAP_SYS_NICE))
+		goto out;
+	opp = dev_pm_opp_find_freq_ceil(df->node->dev, &ceil);
+	if (IS_ERR(opp)) {
+		ret = -EINVAL;
+		goto out;
+	}
+	dev_pm_opp_put(opp);
+	if (dev_pm_qos_request_active(&file->floor))
+		ret = dev_pm_qos_update_request(&file->floor, hz / 1000);
+	else
+		ret = dev_pm_qos_add_request(df->node->dev, &file->floor, DEV_PM_QOS_MIN_FREQUENCY, hz / 1000);
+	ret = min(ret, 0);
+out:
+	mutex_unlock(&rdev->devfreq_lock);
+	return ret;
+}
+
+void rknpu_devfreq_drop_floor(struct rknpu_file *file)
+{
+	lockdep_assert_held(&file->lock);
+	if (dev_pm_qos_request_active(&file->floor))
+		dev_pm_qos_remove_request(&file->floor);
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Looking at cores that run: what is done, what failed, when to look again. */
+#include "rknpu_core.h"
+#include "rknpu_device.h"
+#include "rknpu_job.h"
+#include "rknpu_mmu.h"
+#include "rknpu_recover.h"
+#include "rknpu_watch.h"
+
+#define DRAIN_MS		1	/* between two looks at a core that is done but still writes */
+#define FAULT_GRACE_MS		20	/* for a core to show that a fault that can't be told apart was not its own */
+
+/* The chunk is complete. True if the core goes on with the next one. */
+static void core_chunk_done(struct rknpu_core *core)
+{
+	struct rknpu_part *part = core->part;
+	const struct rknpu_chunk *chunk = &part->chunks[part->next];
+
+	spin_lock_irq(&core->irq_lock);
+	core->armed = false;
+	core->complete = false;
+	part->int_status = core->seen_bits;
+	spin_unlock_irq(&core->irq_lock);
+	part->tasks_done += chunk->tasks;
+	part->next++;
+	core->strikes = 0;
+	core->fault_held = false;
+	core->watch_at_ns = ktime_get_ns() + rknpu_ms_to_ns(RKNPU_WATCH_MS);
+	if (part->next < part->nr_chunks)
+		rknpu_core_start(core, &part->chunks[part->next], core->job->pingpong, core->job->task_base);
+	else
+		core->finished = true;
+}
+
+/*
+ * One running core. The job may be gone after this. Events are looked at in the order of what they prove: a core that is complete and idle
+ * did its work, whatever else was seen.
+ */
+static void core_check(struct rknpu_core *core, u64 now, u64 *next)
+{
+	struct rknpu_job *job = core->job;
+	struct rknpu_fault fault;
+	bool complete, watch = now >= core->watch_at_ns;
+	u32 raw = 0;
+
+	spin_lock_irq(&core->irq_lock);
+	complete = core->complete;
+	fault = core->fault;
+	spin_unlock_irq(&core->irq_lock);
+
+	if (!complete && (watch || now >= job->deadline_ns)) {
+		complete = rknpu_core_poll(core, &raw);
+		if (complete)
+			atomic64_inc(&core->rdev->lost_irqs);
+	}
+	if (complete && !(fault.valid && fault.certain)) {
+		/*
+		 * The interrupt may come before the last write has left the core. Who waits for the job reads the result at once, and what
+		 * the job used may be freed: both need the writes to be over.
+		 */
+		if (rknpu_mmu_idle(core->unit)) {
+			core_chunk_done(core);
+			return;
+		}
+		if (now < job->deadline_ns) {
+			rknpu_note_next(next, now + rknpu_ms_to_ns(DRAIN_MS));
+			return;
+		}
+		rknpu_core_timed_out(core, "done but never idle", raw, -ETIMEDOUT);
+		return;
+	}
+	if (fault.valid && !fault.certain) {
+		if (!core->fault_held) {
+			core->fault_held = true;
+			core->fault_at_ns = now;
+		}
+		if (now < core->fault_at_ns + rknpu_ms_to_ns(FAULT_GRACE_MS)) {
+			rknpu_note_next(next, core->fault_at_ns + rknpu_ms_to_ns(FAULT_GRACE_MS));
+			return;
+		}
+	}
+	if (fault.valid) {
+		rknpu_core_page_fault(core, &fault);
+		return;
+	}
+	if (now >= job->deadline_ns) {
+		rknpu_core_timed_out(core, "timed out", raw, -ETIMEDOUT);
+		return;
+	}
+	if (watch)
+		core->watch_at_ns = now + rknpu_ms_to_ns(RKNPU_WATCH_MS);
+	rknpu_note_next(next, min(job->deadline_ns, core->watch_at_ns));
+}
+
+/* A whole job: its cores, its cancellation, its end. */
+static void job_check(struct rknpu_job *job, u64 now, u64 *next)
+{
+	struct rknpu_device *rdev = job->rdev;
+	u32 running = 0;
+	bool cancel;
+	unsigned int i;
+
+	for (i = 0; i < rdev->nr_cores; i++) {
+		struct rknpu_core *core = &rdev->cores[i];
+
+		if (core->job != job || core->finished)
+			continue;
+		core_check(core, now, next);
+		if (core->job != job)
+			return;	/* it failed */
+		running |= core->finished ? 0 : BIT(i);
+	}
+
+	spin_lock_irq(&rdev->lock);
+	cancel = job->cancel;
+	spin_unlock_irq(&rdev->lock);
+	if (!running) {
+		rknpu_job_release_cores(job);
+		rknpu_job_end(job, cancel ? RKNPU_JOB_CANCELLED : RKNPU_JOB_DONE, cancel ? job->cancel_error : 0);
+	} else if (cancel) {
+		if (now >= job->cancel_at_ns)
+			rknpu_job_fail(job, RKNPU_JOB_CANCELLED, job->cancel_error);
+		else
+			rknpu_note_next(next, job->cancel_at_ns);
+	}
+}
+
+void rknpu_watch_jobs(struct rknpu_device *rdev, u64 now, u64 *next)
+{
+	unsigned int i;
+
+	for (i = 0; i < rdev->nr_cores; i++) {
+		struct rknpu_job *job = rdev->cores[i].job;
+
+		/* A gang is looked at once, by its first core. */
+		if (job && __ffs(job->cores) == i) {
+			rknpu_job_get(job);
+			job_check(job, now, next);
+			rknpu_job_put(job);
+		}
+	}
+}

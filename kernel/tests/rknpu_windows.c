@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Holds npud_rknpu up in two places, so that a test from user space meets what else needs luck: page_fault_ms before a page fault's core is
+ * stopped, reset_ms before a reset that somebody asks for is handed to the scheduler. The counts say how often each was passed.
+ */
+#include <linux/atomic.h>
+#include <linux/delay.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+
+struct window {
+	struct kprobe probe;
+	unsigned int delay_ms;
+	atomic_t passed;
+};
+
+static int hold(struct kprobe *probe, struct pt_regs *regs)
+{
+	struct window *window = container_of(probe, struct window, probe);
+
+	atomic_inc(&window->passed);
+	mdelay(min(READ_ONCE(window->delay_ms), 2000u));
+	return 0;
+}
+
+static struct window page_fault = { .probe = { .symbol_name = "rknpu_core_page_fault", .pre_handler = hold } };
+static struct window reset = { .probe = { .symbol_name = "rknpu_sched_reset_cores", .pre_handler = hold } };
+static struct kprobe *probes[] = { &page_fault.probe, &reset.probe };
+
+module_param_named(page_fault_ms, page_fault.delay_ms, uint, 0644);
+module_param_named(reset_ms, reset.delay_ms, uint, 0644);
+module_param_named(page_faults, page_fault.passed.counter, int, 0444);
+module_param_named(resets, reset.passed.counter, int, 0444);
+
+static int __init windows_init(void)
+{
+	return register_kprobes(probes, ARRAY_SIZE(probes));
+}
+
+static void __exit windows_exit(void)
+{
+	unregister_kprobes(probes, ARRAY_SIZE(probes));
+}
+
+module_init(windows_init);
+module_exit(windows_exit);
+
+MODULE_DESCRIPTION("Widens windows in npud_rknpu for its tests");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef VBOARD_SOC_H
+#define VBOARD_SOC_H
+
+struct device_node;
+struct vboard;
+struct vboard_soc;
+
+/* Cells of the control node's providers. */
+#define VBOARD_PD_ALL		3	/* 0 to 2: the cores */
+#define VBOARD_PD_COUNT		4
+#define VBOARD_SUPPLY_NPU	"npu-supply"	/* child nodes, each a regulator */
+#define VBOARD_SUPPLY_MEM	"mem-supply"
+
+/* The NPU's clock runs at these rates, each with the least voltage that it needs. */
+#define VBOARD_OPPS		{ { 300000000, 700000 }, { 600000000, 750000 }, { 1000000000, 850000 } }
+
+struct vboard_opp {
+	unsigned long hz;
+	int uv;
+};
+
+/*
+ * What on the SoC is CRU, PMU and PMIC: reset lines, the NPU's clock, power domains and supplies, as @control and its children name them. All
+ * act on the board's control BAR or, where it has nothing of the kind, check what no driver may do: a clock too fast for the voltage, or the
+ * memories' supply below the cores'. Each such mistake is a WARNING in the kernel's log.
+ */
+struct vboard_soc *vboard_soc_create(struct vboard *board, struct device_node *control);
+void vboard_soc_destroy(struct vboard_soc *soc);
+
+#endif /* VBOARD_SOC_H */

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What only luck meets, with the windows held open by kernel/tests/rknpu_windows. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "defects.h"
+
+#define PARAMETERS "/sys/module/rknpu_windows/parameters/"
+
+static int parameter(const char *name) {
+  char path[128], text[32];
+
+  snprintf(path, sizeof(path), PARAMETERS "%s", name);
+  return read_file(path, text, sizeof(text)) > 0 ? atoi(text) : -1;
+}
+
+static void set_parameter(const char *name, int value) {
+  char path[128], text[32];
+
+  snprintf(path, sizeof(path), PARAMETERS "%s", name);
+  snprintf(text, sizeof(text), "%d", value);
+  write_file(path, text);
+}
+
+/*
+ * 1. The victim's job waits behind one that faults, on one core.
+ * 2. While the core stands in the fault the guilty file frees a buffer: the MMU can't be made to forget it, a reset is asked for.
+ * 3. Before the request arrives the core is reset for the fault, and the victim's job starts.
+ * 4. The request arrives. It isn't about the victim.
+ * False if the victim's job was over before 4.
+ */
+static bool meet_a_late_request(unsigned seed) {
+  const int guilty = npu_open_or_die(), victim = npu_open_or_die();
+  const int faults = parameter("page_faults"), resets = parameter("resets");
+  struct gemm faulting, working;
+  struct bo buffer;
+  int fence_faulting = -1, fence_working = -1;
+  bool met = false;
+
+  if (gemm_small(&faulting, guilty, 0, true, seed) || bo_create(guilty, &buffer, 1 << 20, RKNPU_MEM_NON_CONTIGUOUS, 0) ||
+      gemm_long(&working, victim, 0, 3000000000, seed + 1)) {
+    tap_fail(__FILE__, __LINE__, "no memory: %s", strerror(errno));
+    return true;
+  }
+  gemm_task(&faulting, 0)->regcmd_addr = 0xc0001000;
+  gemm_clear(&working);
+  set_parameter("page_fault_ms", 100);
+  set_parameter("reset_ms", 200);
+  fence_faulting = gemm_start(&faulting, 1, NPU_TIMEOUT_MS, 0);
+  fence_working = gemm_start(&working, 1, NPU_TIMEOUT_MS, 0);
+  if (fence_faulting < 0 || fence_working < 0) {
+    tap_fail(__FILE__, __LINE__, "submit: %s", strerror(errno));
+    goto out;
+  }
+  for (int i = 0; i < NPU_TIMEOUT_MS && parameter("page_faults") == faults; i++) sleep_ms(1);
+  bo_destroy(&buffer);
+  met = parameter("resets") > resets && fence_wait(fence_faulting, 0) != 0 && fence_wait(fence_working, 0) != 1;
+  if (!met)
+    tap_note("%d requests; the faulting job %s, the other one %s", parameter("resets") - resets,
+             fence_wait(fence_faulting, 0) ? "ended" : "runs", fence_wait(fence_working, 0) ? "ended" : "runs");
+  CHECK_EQ(fence_wait(fence_faulting, NPU_TIMEOUT_MS), -EFAULT);
+  CHECK_EQ(fence_wait(fence_working, NPU_TIMEOUT_MS), 1);
+  CHECK_EQ(gemm_wrong(&working), 0);
+out:
+  set_parameter("page_fault_ms", 0);
+  set_parameter("reset_ms", 0);
+  gemm_destroy(&faulting);
+  gemm_destroy(&working);
+  close(guilty);
+  close(victim);
+  if (fence_faulting >= 0) close(fence_faulting);
+  if (fence_working >= 0) close(fence_working);
+  return met;
+}
+
+static void test_a_reset_asked_for_spares_the_next_job(void) {
+  char state[4096];
+  bool met = false;
+
+  NEEDS_BOARD();
+  if (parameter("resets") < 0) SKIP("the module rknpu_windows isn't loaded");
+  mount_debugfs();
+  REQUIRE(read_file("/sys/kernel/debug/rknpu/npud/state", state, sizeof(state)) > 0);
+  if (!strstr(state, "mmu bank")) SKIP("with the kernel's IOMMU nobody asks for resets");
+  for (unsigned attempt = 0; attempt < 10 && !met && !tap_failed(); attempt++) met = meet_a_late_request(300 + attempt);
+  CHECK(met, "(the request never arrived while the other job ran)");
+}
+
+const struct test race_tests[] = {
+    {"a-reset-asked-for-spares-the-next-job", test_a_reset_asked_for_spares_the_next_job, 300},
+};
+const unsigned race_test_count = sizeof(race_tests) / sizeof(race_tests[0]);
