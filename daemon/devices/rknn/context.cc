@@ -2,6 +2,7 @@
 #include "devices/rknn/context.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <format>
@@ -122,7 +123,7 @@ struct Context::State : std::enable_shared_from_this<Context::State> {
   // The thread's alone while a task runs; else of who calls.
   abi::Context handle = 0;
   std::vector<TensorAttributes> inputs, outputs;
-  std::uint64_t weight_bytes = 0, own_bytes = 0;
+  std::atomic<std::uint64_t> weight_bytes{0}, own_bytes{0};  // also told while a call is overdue
   int mask = 0;
 
   std::mutex mutex;  // all below
