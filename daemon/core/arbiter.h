@@ -18,7 +18,8 @@
 namespace npud {
 
 // One run of a program. Handed over whole; nothing in it borrows from the caller but what `run` captures, and `run` is
-// called before submit_and_wait() returns or never.
+// called before submit_and_wait() returns or never. Instead of `run` a job may have `run_on_core`, which is told which
+// of the device's cores is its own meanwhile, counted from 0.
 struct Job {
   TenantId tenant;
   PriorityClass priority_class = PriorityClass::interactive;
@@ -27,6 +28,7 @@ struct Job {
   TimePoint deadline = TimePoint::never();
   std::stop_token cancelled;
   std::move_only_function<Result<>()> run;  // does the work; the program is resident and won't leave meanwhile
+  std::move_only_function<Result<>(std::uint32_t core)> run_on_core;
 };
 
 struct JobReport {

@@ -422,7 +422,8 @@ struct DeviceArbiter::Impl {
     if (dead && !error) error = dead_error();
     if (!error) {
       lock.unlock();
-      Result<> result = guarded([&] { return waiter.job.run(); });
+      Result<> result =
+          guarded([&] { return waiter.job.run ? waiter.job.run() : waiter.job.run_on_core(waiter.core); });
       lock.lock();
       if (!result) error = result.error();
       const TimePoint until = clock.now();
@@ -472,7 +473,7 @@ const std::string& DeviceArbiter::device() const { return impl_->settings.device
 
 Result<JobReport> DeviceArbiter::submit_and_wait(Job job) {
   Impl& impl = *impl_;
-  if (job.program == nullptr || !job.run)
+  if (job.program == nullptr || (!job.run && !job.run_on_core))
     return fail(ErrorCode::internal, "a job was handed over without a program or without work");
   // The engine's code, hence before the lock.
   std::shared_ptr<Program> program = job.program;

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/servable.h"
+#include "engine/config_common.h"
 #include "engine/offload_settings.h"
 #include "engine/onnx_file.h"
 #include "engine/session.h"
@@ -19,8 +20,7 @@ struct ModelPlan {
   QueueSettings queue;
   SessionSettings session;
   OffloadSettings offload;
-  bool pinned = false;
-  PriorityClass best_class = PriorityClass::realtime;  // jobs of the model run in no better class
+  ResidencePlan residence;
 };
 
 // `config` is completed in place. Parameters that mean something, all optional:

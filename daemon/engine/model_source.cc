@@ -85,11 +85,9 @@ Result<ModelSource::Fingerprint> ModelSource::fingerprint(const std::filesystem:
   return Fingerprint{path, status.st_dev, status.st_ino, status.st_size, status.st_mtim, status.st_ctim};
 }
 
-Result<std::shared_ptr<const ModelSource>> ModelSource::open(const std::filesystem::path& model_file,
-                                                             const std::filesystem::path& snapshot_directory,
-                                                             std::uint64_t max_bytes) {
-  std::shared_ptr<ModelSource> source(new ModelSource);
-  source->model_file_ = model_file;
+Result<> ModelSource::take(const std::filesystem::path& model_file, const std::filesystem::path& snapshot_directory,
+                           std::uint64_t max_bytes) {
+  model_file_ = model_file;
   auto original = fingerprint(model_file);
   if (!original) return std::unexpected(original.error());
   if (static_cast<std::uint64_t>(original->size) > max_bytes) {
@@ -99,14 +97,31 @@ Result<std::shared_ptr<const ModelSource>> ModelSource::open(const std::filesyst
   if (!snapshot_directory.empty()) {
     std::string directory = (snapshot_directory / (std::string(prefix) + "XXXXXX")).string();
     if (::mkdtemp(directory.data()) == nullptr) return std::unexpected(system_error(directory, "made"));
-    source->snapshot_ = directory;
-    if (auto ok = source->copy_in(model_file, "model.onnx"); !ok) return std::unexpected(ok.error());
-    source->model_file_ = source->snapshot_ / "model.onnx";
+    snapshot_ = directory;
+    const std::string name = "model" + model_file.extension().string();
+    if (auto ok = copy_in(model_file, name); !ok) return ok;
+    model_file_ = snapshot_ / name;
   }
-  auto print = fingerprint(source->model_file_);
+  auto print = fingerprint(model_file_);
   if (!print) return std::unexpected(print.error());
-  source->files_.push_back(std::move(*print));
+  files_.push_back(std::move(*print));
+  return {};
+}
 
+Result<std::shared_ptr<const ModelSource>> ModelSource::open_single_file(
+    const std::filesystem::path& model_file, const std::filesystem::path& snapshot_directory, std::uint64_t max_bytes) {
+  std::shared_ptr<ModelSource> source(new ModelSource);
+  if (auto taken = source->take(model_file, snapshot_directory, max_bytes); !taken)
+    return std::unexpected(taken.error());
+  return source;
+}
+
+Result<std::shared_ptr<const ModelSource>> ModelSource::open(const std::filesystem::path& model_file,
+                                                             const std::filesystem::path& snapshot_directory,
+                                                             std::uint64_t max_bytes) {
+  std::shared_ptr<ModelSource> source(new ModelSource);
+  if (auto taken = source->take(model_file, snapshot_directory, max_bytes); !taken)
+    return std::unexpected(taken.error());
   auto info = inspect_onnx_file(source->model_file_, max_bytes);
   if (!info) return std::unexpected(info.error());
   source->info_ = std::move(*info);

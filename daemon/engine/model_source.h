@@ -21,6 +21,10 @@ class ModelSource {
   static Result<std::shared_ptr<const ModelSource>> open(const std::filesystem::path& model_file,
                                                          const std::filesystem::path& snapshot_directory,
                                                          std::uint64_t max_bytes);
+  // A model of one file that isn't ONNX: info() stays empty.
+  static Result<std::shared_ptr<const ModelSource>> open_single_file(const std::filesystem::path& model_file,
+                                                                     const std::filesystem::path& snapshot_directory,
+                                                                     std::uint64_t max_bytes);
   ~ModelSource();
   ModelSource(const ModelSource&) = delete;
   ModelSource& operator=(const ModelSource&) = delete;
@@ -42,6 +46,9 @@ class ModelSource {
     timespec modified, changed;
   };
   ModelSource() = default;
+  // The model's file: bounded, copied, its fingerprint taken.
+  Result<> take(const std::filesystem::path& model_file, const std::filesystem::path& snapshot_directory,
+                std::uint64_t max_bytes);
   Result<> copy_in(const std::filesystem::path& from, const std::filesystem::path& name);
   static Result<Fingerprint> fingerprint(const std::filesystem::path& path);
 

@@ -13,21 +13,6 @@
 #include "engine/warmup.h"
 
 namespace npud {
-namespace {
-
-Result<std::filesystem::path> model_file(const LoadRequest& request) {
-  const std::string name =
-      request.config.default_model_filename().empty() ? "model.onnx" : request.config.default_model_filename();
-  if (name.find('/') != std::string::npos || name.find('\0') != std::string::npos || name.starts_with('.')) {
-    return fail(
-        ErrorCode::invalid_argument,
-        std::format("default_model_filename \"{}\" must be the name of a file in the version's directory", name));
-  }
-  return request.version_directory / name;
-}
-
-}  // namespace
-
 OnnxLoader::OnnxLoader(OnnxLoaderOptions options, Runtime& runtime, HostDevice& host, Arbiter& host_arbiter,
                        Clock& clock, NpuTarget* npu)
     : options_(std::move(options)), runtime_(runtime), host_(host), arbiter_(host_arbiter), clock_(clock), npu_(npu) {}
@@ -56,7 +41,9 @@ Result<LoadedModel> OnnxLoader::load(const LoadRequest& request) {
     if (!error.message.contains("'" + name + "'")) result.message = std::format("model '{}': {}", name, error.message);
     return std::unexpected<Error>(std::move(result));
   };
-  auto file = model_file(request);
+  auto file = file_of_version(request.version_directory, request.config.default_model_filename().empty()
+                                                             ? "model.onnx"
+                                                             : request.config.default_model_filename());
   if (!file) return named(file.error());
   auto source = ModelSource::open(*file, options_.snapshot_directory, options_.max_model_bytes);
   if (!source) return named(source.error());
@@ -73,7 +60,7 @@ Result<LoadedModel> OnnxLoader::load(const LoadRequest& request) {
     if (!made) return named(made.error());
     offload = std::move(*made);
   }
-  auto program = std::make_shared<HostProgram>(name, *source, plan->session, plan->pinned,
+  auto program = std::make_shared<HostProgram>(name, *source, plan->session, plan->residence.pinned,
                                                (*source)->info().weight_bytes, runtime_, host_, clock_);
   auto servable = std::make_shared<OnnxServable>(request.model, request.version, std::move(*plan), std::move(program),
                                                  arbiter_, std::move(offload));

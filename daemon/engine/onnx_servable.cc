@@ -171,7 +171,7 @@ Result<std::vector<Tensor>> OnnxServable::run_on_host(ExecutionContext& context,
   Clock& clock = context.clock();
   std::vector<Tensor> computed;
   Job job{.tenant = context.tenant(),
-          .priority_class = std::max(context.priority_class(), plan_.best_class),
+          .priority_class = std::max(context.priority_class(), plan_.residence.best_class),
           .program = program_,
           .deadline = context.deadline(),
           .cancelled = context.cancelled(),

@@ -91,6 +91,16 @@ struct RknpuDeviceConfig {
       rearm_most{60000};  // until it is tried again after it failed; doubled each time up to the most
 };
 
+struct RknnDeviceConfig {
+  std::string enable = "auto";  // "auto": where the library is; "on": it must be there; "off"
+  std::string library = "librknnrt.so";
+  std::chrono::milliseconds timeout{10000};       // of one run
+  std::chrono::milliseconds load_timeout{60000};  // of making a context
+  // Where [devices.rknpu] has the hardware open these are that device's.
+  std::uint32_t cores = 3;
+  std::uint64_t aperture_bytes = 0;  // of resident contexts; 0: half the machine's memory
+};
+
 struct SharedMemoryConfig {
   bool enabled = true;
   std::uint32_t max_regions_per_tenant = 64;
@@ -130,6 +140,7 @@ struct Config {
   QueueConfig queue;
   HostDeviceConfig host;
   RknpuDeviceConfig rknpu;
+  RknnDeviceConfig rknn;
   SharedMemoryConfig shared_memory;
   AdminConfig admin;
   TenantDefaults tenant_defaults;

@@ -108,6 +108,14 @@ void visit_config(Visitor& v, Config& c) {
     v.value("rearm_ms", Millis{c.rknpu.rearm, 1, 3600000});
     v.value("rearm_most_ms", Millis{c.rknpu.rearm_most, 1, 86400000});
   }
+  if (v.section("devices.rknn")) {
+    v.value("enable", Choice{c.rknn.enable, {"auto", "on", "off"}});
+    v.value("library", c.rknn.library);
+    v.value("timeout_ms", Millis{c.rknn.timeout, 10, 3600000});
+    v.value("load_timeout_ms", Millis{c.rknn.load_timeout, 10, 3600000});
+    v.value("cores", Count{c.rknn.cores, 1, 8});
+    v.value("aperture_bytes", Bytes{c.rknn.aperture_bytes, 0, largest_bytes});
+  }
   if (v.section("shared_memory")) {
     v.value("enabled", c.shared_memory.enabled);
     v.value("max_regions_per_tenant", Count{c.shared_memory.max_regions_per_tenant, 1, 1u << 16});

@@ -64,6 +64,9 @@ Daemon::~Daemon() {
   repository_.reset();
   server_.reset();
   loader_.reset();
+  rknn_loader_.reset();
+  onnx_loader_.reset();
+  rknn_ = {};
   npu_.reset();
   host_arbiter_.reset();
 }
@@ -86,6 +89,9 @@ Result<> Daemon::open() {
   std::vector<api::DeviceHandle> devices{{host_.get(), host_arbiter_.get(), {}}};
   if (npu_) {
     devices.push_back({npu_->device.get(), npu_->arbiter.get(), [this] { return npu_->device->canary(); }});
+  }
+  if (rknn_.own_arbiter) {
+    devices.push_back({rknn_.device.get(), rknn_.own_arbiter.get(), {}});
   }
   backend_ =
       std::make_unique<api::Backend>(api::Backend{.clock = clock_,
@@ -125,6 +131,11 @@ Result<> Daemon::open_engine() {
     return std::unexpected(npu.error());
   }
   npu_ = std::move(*npu);
+  auto rknn = open_rknn(config_.rknn, npu_.get(), clock_, tenants_, events_);
+  if (!rknn) {
+    return std::unexpected(rknn.error());
+  }
+  rknn_ = std::move(*rknn);
   auto own_tenant = tenants_.for_uid(::getuid());
   if (!own_tenant) {
     return std::unexpected(own_tenant.error());
@@ -145,7 +156,15 @@ Result<> Daemon::open_engine() {
   if (!loader) {
     return std::unexpected(loader.error());
   }
-  loader_ = std::move(*loader);
+  onnx_loader_ = std::move(*loader);
+  if (rknn_.device) {
+    rknn_loader_ =
+        std::make_unique<RknnLoader>(RknnLoaderOptions{.queue_defaults = loader_options.queue_defaults,
+                                                       .load_tenant = loader_options.load_tenant,
+                                                       .snapshot_directory = loader_options.snapshot_directory},
+                                     *rknn_.device, *rknn_.arbiter, clock_);
+  }
+  loader_ = std::make_unique<LoaderByKind>(*onnx_loader_, rknn_loader_.get(), rknn_.why_not);
   server_ = std::make_unique<Server>(
       ServerSettings{.workers = config_.engine.workers != 0 ? config_.engine.workers : default_workers,
                      .inline_below = inline_below},
@@ -218,6 +237,9 @@ api::DaemonFacts Daemon::facts() const {
                          .resident_bytes = own_resident_bytes(),
                          .configuration_path = files.empty() ? "(built-in defaults)" : joined(files),
                          .notes = npu_notes_};
+  for (std::string& note : rknn_.notes()) {
+    facts.notes.push_back(std::move(note));
+  }
   if (::geteuid() == 0) {
     facts.notes.push_back("npud runs as root; the packaged unit runs it as the user npud without any capability");
   }

@@ -13,6 +13,7 @@
 #include "core/server.h"
 #include "devices/host/host_device.h"
 #include "engine/onnx_loader.h"
+#include "engine/rknn_loader.h"
 #include "engine/runtime.h"
 #include "service/callers.h"
 #include "service/config.h"
@@ -21,6 +22,7 @@
 #include "service/grpc_servers.h"
 #include "service/metrics.h"
 #include "service/npu.h"
+#include "service/rknn.h"
 #include "service/shared_memory.h"
 #include "service/watchdog.h"
 
@@ -62,7 +64,10 @@ class Daemon {
   std::unique_ptr<DeviceArbiter> host_arbiter_;
   std::unique_ptr<Npu> npu_;  // null: none is used
   std::vector<std::string> npu_notes_;
-  std::unique_ptr<OnnxLoader> loader_;
+  Rknn rknn_;
+  std::unique_ptr<OnnxLoader> onnx_loader_;
+  std::unique_ptr<RknnLoader> rknn_loader_;  // null: there is no runtime for them
+  std::unique_ptr<LoaderByKind> loader_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Repository> repository_;
   api::BlockingPool blocking_;

@@ -87,7 +87,8 @@ class RknpuDevice final : public Device {
   DeviceCounters counters_;
   bool chain_int8_ = false;  // several integer tasks in one job came out right
   uint64_t split_macs_ = 0;
-  std::atomic<uint32_t> gang_{1};  // cores that one job may have
+  std::atomic<uint32_t> gang_{1};     // cores that one job may have
+  std::atomic<uint32_t> submits_{0};  // runs whose jobs are with the driver
   std::atomic<bool> suspected_{false};
   mutable std::mutex mutex_;  // health, spaces
   DeviceHealth health_ = DeviceHealth::ok;

@@ -53,7 +53,28 @@ std::vector<float> kernel_sums(const NodeSpec& spec, std::span<const T> weights,
   return {sums.begin(), sums.end()};
 }
 
+// For the second sum; as packed, hence with `value`.
+template <class T, class Value>
+std::vector<double> weighted_sums(const NodeSpec& spec, std::span<const T> weights, Value value) {
+  const Conv2d& op = spec.op;
+  if (op.depthwise) return {};
+  std::vector<double> sums(std::size_t{op.channels} * op.kernel_height * op.kernel_width);
+  for (std::size_t n = 0; n < op.kernels; ++n) {
+    const double factor = check_weight(spec.precision, n);
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      sums[i] += factor * value(weights[spec.kind == NodeKind::matrix ? i * op.kernels + n : n * sums.size() + i]);
+  }
+  return sums;
+}
+
 }  // namespace
+
+double check_weight(NodePrecision precision, std::size_t kernel) {
+  if (precision == NodePrecision::int8) return static_cast<double>(kernel + 1);
+  // Multiples of the golden ratio fall far apart.
+  const double turn = static_cast<double>(kernel) * 0.6180339887498949;
+  return 1.0 + turn - std::floor(turn);
+}
 
 Result<PackedNode> pack_node(const NodeSpec& spec) {
   if (spec.op.channels == 0 || spec.op.kernels == 0 || spec.weights.size() != weight_count(spec.op)) {
@@ -96,6 +117,7 @@ Result<PackedNode> pack_node(const NodeSpec& spec) {
                                   : pack_weights(*plan, values, node.weights);
     node.check = kernel_sums(spec, values, [](int8_t v) { return static_cast<float>(v); });
     node.check_magnitude = kernel_sums(spec, values, [](int8_t v) { return std::fabs(static_cast<float>(v)); });
+    node.check_weighted = weighted_sums(spec, values, [](int8_t v) { return static_cast<double>(v); });
   } else {
     const std::span<const float> values(spec.weights);
     const bool fits = spec.kind == NodeKind::matrix ? pack_matrix(*plan, values, node.weights)
@@ -104,6 +126,7 @@ Result<PackedNode> pack_node(const NodeSpec& spec) {
       return fail(ErrorCode::invalid_argument, std::format("node '{}' has a weight beyond fp16's ±65504", spec.name));
     node.check = kernel_sums(spec, values, [](float v) { return from_fp16(to_fp16(v)); });
     node.check_magnitude = kernel_sums(spec, values, [](float v) { return std::fabs(from_fp16(to_fp16(v))); });
+    node.check_weighted = weighted_sums(spec, values, [](float v) { return double{from_fp16(to_fp16(v))}; });
   }
   return node;
 }

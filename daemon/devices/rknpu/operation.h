@@ -43,9 +43,14 @@ struct PackedNode {
   std::vector<float> bias;
   std::vector<float> scales;  // int8: fp32 weight = scale[n] * int8 weight
   // For the check of results: what was packed, summed over the kernels ([C][KH][KW]; depthwise kernels stand alone:
-  // [C][1][KH][KW]), and the same of magnitudes.
+  // [C][1][KH][KW]), the same of magnitudes, and, but for depthwise kernels, each kernel times its check_weight().
   std::vector<float> check, check_magnitude;
+  std::vector<double> check_weighted;
 };
+
+// The factor of a kernel in the second sum of the check: no two kernels of a node have the same. Whole numbers for
+// int8, whose sums are exact; for fp16 from 1 to 2, so that no result drowns in another's rounding.
+double check_weight(NodePrecision precision, std::size_t kernel);
 
 // Fails with invalid_argument when no plan exists for a small input, or when a weight is beyond fp16: then the node
 // stays on the host.

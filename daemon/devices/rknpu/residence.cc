@@ -433,12 +433,27 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
 }
 
 Result<> Residence::submit(const Prepared& prepared) {
-  for (const auto& job : prepared.jobs) {
-    const Submission submission{
-        .space = space_, .tasks = &prepared.tasks, .cores = job, .timeout = device_.settings_.timeout};
+  auto run = [&](std::vector<CoreTasks> cores) {
     ++device_.counters_.jobs;
-    for (const CoreTasks& core : job) device_.counters_.tasks += core.count;
-    if (auto ran = device_.port_->run(submission); !ran) return ran;
+    for (const CoreTasks& core : cores) device_.counters_.tasks += core.count;
+    return device_.port_->run(
+        {.space = space_, .tasks = &prepared.tasks, .cores = std::move(cores), .timeout = device_.settings_.timeout});
+  };
+  struct Counted {
+    explicit Counted(std::atomic<uint32_t>& count_in) : count(count_in), alone(++count == 1) {}
+    ~Counted() { --count; }
+    std::atomic<uint32_t>& count;
+    const bool alone;
+  } here(device_.submits_);
+  for (const auto& job : prepared.jobs) {
+    if (job.size() == 1 || here.alone || forced_) {
+      if (auto ran = run(job); !ran) return ran;
+      continue;
+    }
+    // Each run was given one core. A gang would wait for, and take, the cores that others pay for.
+    for (const CoreTasks& core : job) {
+      if (auto ran = run({core}); !ran) return ran;
+    }
   }
   return {};
 }

@@ -22,7 +22,8 @@ struct Input {
 };
 
 // Adds weight(c, tap) * in for every output pixel; `channel` picks one channel (depthwise) or all.
-void project(const PackedNode& node, const ConvPlan& plan, std::span<const double> in, std::span<const float> weights,
+template <class Weight>
+void project(const PackedNode& node, const ConvPlan& plan, std::span<const double> in, std::span<const Weight> weights,
              uint32_t first_channel, uint32_t channels, std::vector<double>& out) {
   const Conv2d& op = plan.op;
   const Input input{node.kind == NodeKind::matrix, op.channels, std::size_t{op.height} * op.width};
@@ -69,11 +70,11 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
     std::memcpy(&value, cube.data() + i * 4, 4);
     return value;
   };
-  std::vector<double> want, bound;
+  std::vector<double> want, weighted, bound;
   if (plan.op.depthwise) {
     for (uint32_t c = 0; c < plan.op.channels; ++c) {
-      project(node, plan, rounded, node.check, c, 1, want);
-      project(node, plan, magnitude, node.check_magnitude, c, 1, bound);
+      project(node, plan, rounded, std::span<const float>(node.check), c, 1, want);
+      project(node, plan, magnitude, std::span<const float>(node.check_magnitude), c, 1, bound);
       const double bias = biased ? node.bias[c] : 0;
       for (std::size_t p = 0; p < want.size(); ++p) {
         const double right = want[p] + bias;
@@ -83,18 +84,29 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
     }
     return true;
   }
-  project(node, plan, rounded, node.check, 0, plan.op.channels, want);
-  project(node, plan, magnitude, node.check_magnitude, 0, plan.op.channels, bound);
-  double bias = 0, bias_magnitude = 0;
-  if (biased) {
-    for (float b : node.bias) bias += b, bias_magnitude += std::fabs(b);
+  project(node, plan, rounded, std::span<const float>(node.check), 0, plan.op.channels, want);
+  project(node, plan, rounded, std::span<const double>(node.check_weighted), 0, plan.op.channels, weighted);
+  project(node, plan, magnitude, std::span<const float>(node.check_magnitude), 0, plan.op.channels, bound);
+  std::vector<double> factors(plan.op.kernels);
+  double bias = 0, bias_weighted = 0, bias_magnitude = 0;
+  for (uint32_t n = 0; n < plan.op.kernels; ++n) {
+    factors[n] = check_weight(node.precision, n);
+    if (biased)
+      bias += node.bias[n], bias_weighted += factors[n] * node.bias[n], bias_magnitude += std::fabs(node.bias[n]);
   }
   const double share =
       std::min(4e-5, 0x1p-23 * (double(plan.op.channels) * plan.op.kernel_height * plan.op.kernel_width + 16));
   for (std::size_t p = 0; p < want.size(); ++p) {
-    double got = 0;
-    for (uint32_t n = 0; n < plan.op.kernels; ++n) got += element(n, p);
-    if (!(std::fabs(got - want[p] - bias) <= share * (bound[p] + bias_magnitude) + 1e-7)) return false;
+    double got = 0, got_weighted = 0;
+    for (uint32_t n = 0; n < plan.op.kernels; ++n) {
+      const double value = element(n, p);
+      got += value;
+      got_weighted += factors[n] * value;
+    }
+    const double allowed = share * (bound[p] + bias_magnitude) + 1e-7;
+    if (!(std::fabs(got - want[p] - bias) <= allowed)) return false;
+    // No factor is above 2.
+    if (!(std::fabs(got_weighted - weighted[p] - bias_weighted) <= 2 * allowed)) return false;
   }
   return true;
 }
@@ -102,18 +114,21 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
 bool int8_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const int8_t> in,
                           std::span<const std::byte> cube) {
   const std::vector<double> values(in.begin(), in.end());
-  std::vector<double> want;
-  project(node, plan, values, node.check, 0, plan.op.channels, want);
+  std::vector<double> want, weighted;
+  project(node, plan, std::span<const double>(values), std::span<const float>(node.check), 0, plan.op.channels, want);
+  project(node, plan, std::span<const double>(values), std::span<const double>(node.check_weighted), 0,
+          plan.op.channels, weighted);
   const uint32_t c2 = atom_channels(Precision::kInt32);
   const std::size_t cube_pixels = std::size_t{plan.out_height} * plan.out_width;
   for (std::size_t p = 0; p < want.size(); ++p) {
-    int64_t got = 0;
+    int64_t got = 0, got_weighted = 0;
     for (uint32_t n = 0; n < plan.op.kernels; ++n) {
       int32_t value;
       std::memcpy(&value, cube.data() + ((n / c2 * cube_pixels + p) * c2 + n % c2) * 4, 4);
       got += value;
+      got_weighted += int64_t{n + 1} * value;
     }
-    if (static_cast<double>(got) != want[p]) return false;
+    if (static_cast<double>(got) != want[p] || static_cast<double>(got_weighted) != weighted[p]) return false;
   }
   return true;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a result can be what the NPU should have computed, without computing it again: in every output pixel the sum
-// over the output channels must equal one product of the input with the weights' sums (algorithm-based fault tolerance;
-// Huang and Abraham, "Algorithm-Based Fault Tolerance for Matrix Operations", 1984). Costs one output channel's work,
-// twice. Depthwise results are compared one by one.
+// Whether a result can be what the NPU should have computed, without computing it again: in every output pixel two sums
+// over the output channels, one plain and one with a factor of its own for each channel, must equal products of the
+// input with the weights' sums (algorithm-based fault tolerance; Huang and Abraham, "Algorithm-Based Fault Tolerance
+// for Matrix Operations", 1984). What cancels out in the one doesn't in the other. Costs one output channel's work,
+// three times (int8: twice), and reading the result once. Depthwise results are compared one by one.
 #pragma once
 
 #include <span>
@@ -15,7 +16,7 @@ namespace npud::rknpu {
 // `cube` is the output in the NPU's layout, bias included where `biased`. Integer results must agree exactly. fp32 ones
 // may differ by what accumulation in fp32 explains: of the sum of the magnitudes that were added up, 2^-23 for each
 // addition of one result, and no more than 4e-5; fp16 ones by their rounding too. An error below that can't be told
-// from rounding; nor can several in one pixel that add up to less.
+// from rounding; nor can several in one pixel that add up to less in both sums, which takes more than two of int8's.
 bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const float> in, bool biased,
                           std::span<const std::byte> cube);
 bool int8_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const int8_t> in,

@@ -32,9 +32,9 @@ std::vector<std::string> strings(const Tensor& tensor);
 
 class TestContext final : public ExecutionContext {
  public:
-  explicit TestContext(Clock& clock, std::stop_token cancelled = {})
-      : clock_(clock), cancelled_(std::move(cancelled)) {}
-  TenantId tenant() const override { return TenantId{1}; }
+  explicit TestContext(Clock& clock, std::stop_token cancelled = {}, TenantId tenant = TenantId{1})
+      : clock_(clock), cancelled_(std::move(cancelled)), tenant_(tenant) {}
+  TenantId tenant() const override { return tenant_; }
   PriorityClass priority_class() const override { return PriorityClass::interactive; }
   TimePoint deadline() const override { return TimePoint::never(); }
   std::stop_token cancelled() const override { return cancelled_; }
@@ -43,6 +43,7 @@ class TestContext final : public ExecutionContext {
  private:
   Clock& clock_;
   std::stop_token cancelled_;
+  const TenantId tenant_;
 };
 
 struct EngineParts {

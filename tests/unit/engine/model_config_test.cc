@@ -42,7 +42,7 @@ TEST(ModelConfig, IsCompletedFromTheFile) {
   EXPECT_EQ(plan->signature.max_batch_size, 0);
   EXPECT_EQ(plan->signature.inputs[0].shape, (std::vector<std::int64_t>{-1, 3}));
   EXPECT_EQ(plan->queue.instances, 1u);
-  EXPECT_FALSE(plan->pinned);
+  EXPECT_FALSE(plan->residence.pinned);
 }
 
 TEST(ModelConfig, WithoutInstanceGroupHasAsManyInstancesAsTheDaemonSays) {
@@ -85,8 +85,8 @@ TEST(ModelConfig, ReadsQueueAndPlacement) {
   EXPECT_EQ(plan->queue.default_priority, 2u);
   EXPECT_EQ(plan->queue.default_timeout, Duration{7000});
   EXPECT_EQ(plan->queue.max_queued, 9u);
-  EXPECT_TRUE(plan->pinned);
-  EXPECT_EQ(plan->best_class, PriorityClass::batch);
+  EXPECT_TRUE(plan->residence.pinned);
+  EXPECT_EQ(plan->residence.best_class, PriorityClass::batch);
 }
 
 TEST(ModelConfig, SaysWhatDoesntGoTogetherWithTheFile) {

@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <future>
+#include <mutex>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "board_port.h"
 #include "devices/rknpu/device.h"
@@ -205,6 +209,45 @@ INSTANTIATE_TEST_SUITE_P(Faults, FaultTest,
                                          Strike{"wrong_bit", VBOARD_FAULT_WRONG_BIT, 0}),
                          [](const auto& info) { return info.param.name; });
 
+// Inverts one bit in each of two results of one pixel, so that their sum stays what it was. False: there is no such
+// pair.
+bool invert_two_that_cancel(std::span<std::byte> cube, uint32_t bit) {
+  for (std::size_t at = 0; at + 16 <= cube.size(); at += 16) {
+    uint32_t words[4];  // an atom: 32-bit results of one pixel
+    std::memcpy(words, &cube[at], sizeof words);
+    for (int a = 0; a < 4; ++a) {
+      for (int b = a + 1; b < 4; ++b) {
+        // Of fp32 both need the same sign and exponent.
+        if (((words[a] ^ words[b]) >> bit & 1) == 0 || words[a] >> 23 != words[b] >> 23) continue;
+        words[a] ^= 1u << bit, words[b] ^= 1u << bit;
+        std::memcpy(&cube[at], words, sizeof words);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST_F(DeviceTest, TwoWrongBitsThatCancelInTheSumAreFound) {
+  for (const NodePrecision precision : {NodePrecision::fp16, NodePrecision::int8}) {
+    RknpuDevice& device = open({.verify = Verify::always});
+    const NodeSpec spec = matrix(64, 48, precision);
+    const auto residence = upload(spec);
+    const auto in = noise(std::size_t{20} * 64);
+    std::vector<float> out(std::size_t{20} * 48);
+    bool struck = false;
+    port_->falsify = [&](std::span<std::byte> cube) {
+      if (!struck) struck = invert_two_that_cancel(cube, precision == NodePrecision::fp16 ? 21 : 3);
+    };
+    ASSERT_TRUE(residence->run_matrix(0, 20, in, out));
+    port_->falsify = {};
+    ASSERT_TRUE(struck) << "no two results of these cancel";
+    EXPECT_EQ(device.counters().wrong_results, 1u);
+    EXPECT_EQ(device.counters().retries, 1u);
+    EXPECT_LT(relative_distance(out, product(spec, 20, in)), precision == NodePrecision::fp16 ? 2e-3 : 3e-2);
+  }
+}
+
 TEST_F(DeviceTest, AFullSpaceSendsAModelToTheNext) {
   RknpuDevice& device = open({}, 8u << 20, 2);
   const auto packed = pack_node(matrix(1024, 2048, NodePrecision::fp16, false));  // 4 MiB
@@ -277,6 +320,39 @@ TEST_F(DeviceTest, WhenACoreIsLostTheOthersGoOnAloneUntilItIsBack) {
   ASSERT_TRUE((*residence)->run_matrix(0, rows, in, out));
   EXPECT_EQ(out, right);
   residence->reset();
+}
+
+TEST_F(DeviceTest, ARunIsSpreadOverTheCoresOnlyWhileItIsAlone) {
+  open({.split_macs = 1});
+  const NodeSpec spec = matrix(256, 192, NodePrecision::fp16);
+  const auto first = upload(spec), second = upload(spec);
+  const auto in = noise(std::size_t{32} * 256);
+  const auto right = product(spec, 32, in);
+  std::vector<std::size_t> widths;
+  std::promise<void> entered, go;
+  std::mutex mutex;
+  bool blocked = false;
+  port_->on_run = [&](const Submission& s) {
+    {
+      const std::lock_guard lock(mutex);
+      widths.push_back(s.cores.size());
+      if (std::exchange(blocked, true)) return;
+    }
+    entered.set_value();
+    go.get_future().wait();
+  };
+  std::vector<float> a(right.size()), b(right.size());
+  std::jthread other([&] { EXPECT_TRUE(first->run_matrix(0, 32, in, a)); });
+  entered.get_future().wait();
+  EXPECT_TRUE(second->run_matrix(0, 32, in, b));
+  go.set_value();
+  other.join();
+  EXPECT_EQ(widths, (std::vector<std::size_t>{3, 1, 1, 1}));
+  EXPECT_LT(relative_distance(a, right), 2e-3);
+  EXPECT_LT(relative_distance(b, right), 2e-3);
+  widths.clear();
+  EXPECT_TRUE(second->run_matrix(0, 32, in, b));
+  EXPECT_EQ(widths, (std::vector<std::size_t>{3}));
 }
 
 TEST_F(DeviceTest, ADeadCoreFromTheStartIsToldAndNotUsed) {
