@@ -2,7 +2,6 @@
 #include "engine/rknn_servable.h"
 
 #include <algorithm>
-#include <cstring>
 #include <format>
 
 namespace npud {
@@ -49,7 +48,7 @@ Result<std::vector<rknn::Context::Input>> RknnServable::inputs_of(const Request&
   return inputs;
 }
 
-Result<std::vector<Tensor>> RknnServable::outputs_of(const Request& request, std::vector<Buffer> results) const {
+std::vector<Tensor> RknnServable::outputs_of(std::vector<Buffer> results) const {
   std::vector<Tensor> computed(tensors_.signature.outputs.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     const std::int64_t place = tensors_.outputs[i].in_signature;
@@ -57,30 +56,7 @@ Result<std::vector<Tensor>> RknnServable::outputs_of(const Request& request, std
     const TensorInfo& info = tensors_.signature.outputs[static_cast<std::size_t>(place)];
     computed[static_cast<std::size_t>(place)] = {info.name, info.type, info.shape, std::move(results[i])};
   }
-  if (request.outputs.empty()) return computed;
-  std::vector<Tensor> outputs;
-  for (const OutputWanted& wanted : request.outputs) {
-    const auto found = std::ranges::find(computed, wanted.name, &Tensor::name);
-    if (found == computed.end())
-      return fail(ErrorCode::invalid_argument, std::format("model '{}' has no output '{}'", model_, wanted.name));
-    Tensor tensor = *found;
-    if (wanted.destination) {
-      const auto from = tensor.data.bytes();
-      if (from.size() > wanted.destination->size_bytes()) {
-        Error error{ErrorCode::invalid_argument,
-                    std::format("output '{}' has {} bytes, the memory given for it {}", tensor.name, from.size(),
-                                wanted.destination->size_bytes()),
-                    {},
-                    from.size(),
-                    wanted.destination->size_bytes()};
-        return std::unexpected(std::move(error));
-      }
-      std::memcpy(wanted.destination->bytes().data(), from.data(), from.size());
-      tensor.data = {};
-    }
-    outputs.push_back(std::move(tensor));
-  }
-  return outputs;
+  return computed;
 }
 
 Result<std::vector<Response>> RknnServable::run(ExecutionContext& context, std::span<const Request* const> batch) {
@@ -114,12 +90,10 @@ Result<std::vector<Response>> RknnServable::run(ExecutionContext& context, std::
   ++runs_;
   total_us_ += compute.count();
   const TimePoint after = clock.now();
-  auto outputs = outputs_of(*batch[0], std::move(results));
-  if (!outputs) return std::unexpected(outputs.error());
   Response response;
   response.model = model_;
   response.version = version_;
-  response.outputs = std::move(*outputs);
+  response.outputs = outputs_of(std::move(results));
   response.path.device = arbiter_.device();
   response.timings.compute = compute;
   response.timings.compute_output = clock.now() - after;

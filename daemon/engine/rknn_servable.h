@@ -30,7 +30,7 @@ class RknnServable final : public Servable {
 
  private:
   Result<std::vector<rknn::Context::Input>> inputs_of(const Request& request) const;
-  Result<std::vector<Tensor>> outputs_of(const Request& request, std::vector<Buffer> results) const;
+  std::vector<Tensor> outputs_of(std::vector<Buffer> results) const;
 
   const std::string model_;
   const std::int64_t version_;
