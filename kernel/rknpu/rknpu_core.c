@@ -126,6 +126,11 @@ bool rknpu_core_poll(struct rknpu_core *core, u32 *raw)
 	return complete;
 }
 
+bool rknpu_core_stalled(struct rknpu_core *core)
+{
+	return (readl(core->pc + RKNPU_PC_INT_RAW) & RKNPU_INT_RAW_STALLED) == RKNPU_INT_RAW_STALLED;
+}
+
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base)
 {
 	const struct rknpu_soc *soc = core->rdev->soc;

@@ -67,6 +67,8 @@ struct rknpu_core {
 
 struct device *rknpu_core_dev(struct rknpu_core *core);
 
+/* Whether it says that it stands still. Powered. */
+bool rknpu_core_stalled(struct rknpu_core *core);
 /* Process context, core powered. Starts a chunk; the MMU must hold the job's space. */
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base);
 /* Looks at the hardware as the interrupt handler does. True if the chunk is complete; *raw is INT_RAW. */

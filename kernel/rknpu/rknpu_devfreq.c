@@ -22,7 +22,7 @@
 #define POLL_MS		50
 #define MAX_SUPPLIES	2
 
-/**
+/*
  * struct rknpu_devfreq - what scales, if anything does
  * @node: whose clock and table it is
  * @config: the OPP core's token for our configuration

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Looking at cores that run: what is done, what failed, when to look again. */
+#include <linux/device.h>
+
 #include "rknpu_core.h"
 #include "rknpu_device.h"
 #include "rknpu_job.h"
@@ -92,6 +94,28 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 	rknpu_note_next(next, min(job->deadline_ns, core->watch_at_ns));
 }
 
+/*
+ * All parts of the job are done. A core can have done its last task and stand still all the same, when another interrupt than its own spoke
+ * for it: it is reset before it gets the next job, which has no part in that.
+ */
+static void reset_stalled(struct rknpu_job *job)
+{
+	struct rknpu_device *rdev = job->rdev;
+	unsigned int i;
+	u32 stalled = 0;
+
+	for (i = 0; i < rdev->nr_cores; i++) {
+		struct rknpu_core *core = &rdev->cores[i];
+
+		if (core->job == job && rknpu_core_stalled(core))
+			stalled |= BIT(i);
+	}
+	if (!stalled)
+		return;
+	dev_warn_ratelimited(rknpu_dma_dev(rdev), "job %llu is done, but cores %#x stand still: reset\n", job->entry.seq, stalled);
+	rknpu_stop_cores(rdev, stalled);
+}
+
 /* A whole job: its cores, its cancellation, its end. */
 static void job_check(struct rknpu_job *job, u64 now, u64 *next)
 {
@@ -115,6 +139,7 @@ static void job_check(struct rknpu_job *job, u64 now, u64 *next)
 	cancel = job->cancel;
 	spin_unlock_irq(&rdev->lock);
 	if (!running) {
+		reset_stalled(job);
 		rknpu_job_release_cores(job);
 		rknpu_job_end(job, cancel ? RKNPU_JOB_CANCELLED : RKNPU_JOB_DONE, cancel ? job->cancel_error : 0);
 	} else if (cancel) {

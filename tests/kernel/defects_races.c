@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What only luck meets, with the windows held open by kernel/tests/rknpu_windows. */
+/* What only luck meets: two faults at once, or windows that kernel/tests/rknpu_windows holds open. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +89,35 @@ static void test_a_reset_asked_for_spares_the_next_job(void) {
   CHECK(met, "(the request never arrived while the other job ran)");
 }
 
+/* The core stalls behind its last task, and before the job's time is over somebody's interrupt says that it is done. */
+static void test_a_core_that_is_done_but_hangs_is_reset(void) {
+  const int fd = npu_open_or_die();
+  struct gemm stalls, next;
+  int fence;
+
+  NEEDS_BOARD();
+  REQUIRE(gemm_small(&stalls, fd, 0, true, 330) == 0 && gemm_small(&next, fd, 0, true, 331) == 0);
+  for (unsigned core = 0; core < NPU_CORES; core++) {
+    const uint32_t fired = board_fired();
+
+    gemm_clear(&stalls);
+    board_fault(VBOARD_FAULT_STALL, core, 1, 1);
+    fence = gemm_start(&stalls, 1u << core, NPU_TIMEOUT_MS, 0);
+    REQUIRE(fence >= 0, "(%s)", strerror(errno));
+    for (int i = 0; i < NPU_TIMEOUT_MS && board_fired() == fired; i++) sleep_ms(1);
+    CHECK_EQ(board_fired(), fired + 1);
+    board_fault(VBOARD_FAULT_IRQ_SPURIOUS, core, 0x300, 1);
+    /* It did all of its work, so either answer is right; a wrong result without an error isn't. */
+    if (fence_wait(fence, NPU_TIMEOUT_MS * 2) == 1) CHECK_EQ(gemm_wrong(&stalls), 0);
+    CHECK(fence_wait(fence, 0) != 0);
+    close(fence);
+    board_clear_faults();
+    CHECK_EQ(gemm_run(&next, 1u << core), 0);
+  }
+}
+
 const struct test race_tests[] = {
+    {"a-core-that-is-done-but-hangs-is-reset", test_a_core_that_is_done_but_hangs_is_reset, 0},
     {"a-reset-asked-for-spares-the-next-job", test_a_reset_asked_for_spares_the_next_job, 300},
 };
 const unsigned race_test_count = sizeof(race_tests) / sizeof(race_tests[0]);
