@@ -53,27 +53,35 @@ void fill(const ConvPlan& plan, std::span<std::byte> to, Element element) {
 // Half precision by the compiler's own type: vectorised where the target has F16C or AdvSIMD.
 uint16_t half_bits(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
 
-// A run of values at once. x86-64's baseline converts by a function call each; where the machine can do better the same
-// loop is compiled for it, too.
-void convert_each(const float* in, uint16_t* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = half_bits(in[i]);
-}
+// Rows of eight channels, as feature cubes have them. False: one is infinite or no number in half precision. x86-64's
+// baseline converts by a function call each; where the machine can do better there is a loop for it.
 #if defined(__x86_64__)
-// Rows of eight channels, as feature cubes have them.
-__attribute__((target("f16c,avx"))) void convert_rows_f16c(const float* in, std::size_t in_stride, uint16_t* out,
+__attribute__((target("f16c,avx"))) bool convert_rows_f16c(const float* in, std::size_t in_stride, uint16_t* out,
                                                            std::size_t rows) {
+  const __m128i exponent = _mm_set1_epi16(0x7c00);
+  __m128i beyond = _mm_setzero_si128();
   for (std::size_t row = 0; row < rows; ++row) {
     const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(in + row * in_stride), _MM_FROUND_TO_NEAREST_INT);
+    beyond = _mm_or_si128(beyond, _mm_cmpeq_epi16(_mm_and_si128(halves, exponent), exponent));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + row * 8), halves);
   }
+  return _mm_movemask_epi8(beyond) == 0;
 }
 #endif
-void convert_rows(const float* in, std::size_t in_stride, uint16_t* out, std::size_t rows) {
+bool convert_rows(const float* in, std::size_t in_stride, uint16_t* out, std::size_t rows) {
 #if defined(__x86_64__)
   static const bool f16c = __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx");
   if (f16c) return convert_rows_f16c(in, in_stride, out, rows);
 #endif
-  for (std::size_t row = 0; row < rows; ++row) convert_each(in + row * in_stride, out + row * 8, 8);
+  bool fine = true;
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (std::size_t i = 0; i < 8; ++i) {
+      const uint16_t half = half_bits(in[row * in_stride + i]);
+      fine &= (half & 0x7c00) != 0x7c00;
+      out[row * 8 + i] = half;
+    }
+  }
+  return fine;
 }
 
 bool all_representable(std::span<const float> values) {
@@ -161,19 +169,20 @@ void pack_features(const ConvPlan& plan, std::span<const int8_t> image, std::spa
 }
 
 bool pack_rows(const ConvPlan& plan, std::span<const float> rows, std::span<std::byte> to) {
-  if (!all_representable(rows)) return false;
   const std::size_t k = plan.op.channels;
   const Cube cube = feature_cube(plan);
   const uint32_t pixels = plan.op.height * plan.op.width;
   if (cube.c2 == 8 && plan.channels == k && k % 8 == 0 && pixels == cube.pixels) {
     uint16_t* out = reinterpret_cast<uint16_t*>(to.data());
+    bool fine = true;
     for (std::size_t row = 0; row < pixels; row += kRowsAtOnce) {
       const std::size_t some = std::min(kRowsAtOnce, pixels - row);
       for (std::size_t base = 0; base < k; base += 8)
-        convert_rows(rows.data() + row * k + base, k, out + (base / 8 * pixels + row) * 8, some);
+        fine &= convert_rows(rows.data() + row * k + base, k, out + (base / 8 * pixels + row) * 8, some);
     }
-    return true;
+    return fine;
   }
+  if (!all_representable(rows)) return false;
   fill<uint16_t>(plan, to, [&](uint32_t c, uint32_t p) { return half_bits(rows[p * k + c]); });
   return true;
 }
