@@ -4,7 +4,10 @@
 // A JSON line a comparison.
 //
 // The board's time is its own modelled clock; the host's is this machine's, with nothing of the board in it.
+#include <time.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <random>
@@ -49,15 +52,29 @@ std::vector<float> noise(std::size_t count, unsigned seed) {
   return out;
 }
 
-std::uint64_t board_cycles(rk3588::Board& board) {
-  std::uint64_t longest = 0;
+// Of all threads of this process: what one core would take.
+double cpu_us() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+}
+
+using Cycles = std::array<std::uint64_t, VBOARD_CORES>;
+
+Cycles board_cycles(rk3588::Board& board) {
+  Cycles cycles;
   for (std::uint32_t core = 0; core < VBOARD_CORES; ++core) {
     const std::uint32_t at = VBOARD_COUNTER(core, VBOARD_COUNT_CYCLES);
-    const std::uint64_t cycles =
-        board.read32(VBOARD_BAR_CONTROL, at) | std::uint64_t{board.read32(VBOARD_BAR_CONTROL, at + 4)} << 32;
-    longest = std::max(longest, cycles);
+    cycles[core] = board.read32(VBOARD_BAR_CONTROL, at) | std::uint64_t{board.read32(VBOARD_BAR_CONTROL, at + 4)} << 32;
   }
-  return longest;
+  return cycles;
+}
+
+// Of the core that was at it longest.
+std::uint64_t longest(const Cycles& before, const Cycles& after) {
+  std::uint64_t most = 0;
+  for (std::size_t core = 0; core < before.size(); ++core) most = std::max(most, after[core] - before[core]);
+  return most;
 }
 
 struct Npu {
@@ -127,23 +144,24 @@ void products() {
     need(npu.engine.run_one(*there, {input}));
     double host_us = 1e12, own_us = 1e12;
     for (int i = 0; i < 15; ++i) {
-      const TimePoint begin = npu.engine.clock.now();
+      const double begin = cpu_us();
       need(npu.engine.run_one(*here, {input}));
-      host_us = std::min<double>(host_us, (npu.engine.clock.now() - begin).count());
+      host_us = std::min(host_us, cpu_us() - begin);
       const std::uint64_t before = npu.device->counters().host_ns;
       need(npu.engine.run_one(*there, {input}));
       own_us = std::min<double>(own_us, double(npu.device->counters().host_ns - before) / 1e3);
     }
-    line("npud's own work for a product 64x1024x1024, of the same on the host", "us", own_us, host_us, 0.05, false);
+    line("npud's own work for a product 64x1024x1024, of the same on one host core", "us", own_us, host_us, 0.05,
+         false);
   }
   std::uint64_t cycles[2];
   for (const bool split : {false, true}) {
     Npu npu(split ? 1 : ~std::uint64_t{0});
     const auto servable = npu.load("npu", graph(k, n), true);
     need(npu.engine.run_one(*servable, {input}));
-    const std::uint64_t before = board_cycles(*npu.state.board);
+    const Cycles before = board_cycles(*npu.state.board);
     need(npu.engine.run_one(*servable, {input}));
-    cycles[split] = board_cycles(*npu.state.board) - before;
+    cycles[split] = longest(before, board_cycles(*npu.state.board));
   }
   line("a product 64x1024x1024 on three cores, of one: the board's cycles", "", double(cycles[1]), double(cycles[0]),
        0.4, false);

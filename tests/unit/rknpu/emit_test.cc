@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <format>
 #include <random>
 
@@ -235,8 +236,34 @@ TEST(Emit, ValuesBeyondHalfPrecisionAreNotPacked) {
   EXPECT_TRUE(pack_rows(*plan, rows, cube));
   rows[77] = 70000.0f;
   EXPECT_FALSE(pack_rows(*plan, rows, cube));
-  rows[77] = NAN;
-  EXPECT_FALSE(pack_rows(*plan, rows, cube));
+  for (const float beyond : {65520.0f, -65520.0f, INFINITY, -INFINITY, NAN}) {
+    rows[77] = beyond;
+    EXPECT_FALSE(pack_rows(*plan, rows, cube)) << beyond;
+  }
+  for (const float within : {65519.0f, -65519.0f, 6e-8f, 1e-20f, 0.0f}) {
+    rows[77] = within;
+    ASSERT_TRUE(pack_rows(*plan, rows, cube)) << within;
+    // Row 2, channel 13: surface 1 of eight channels, rows of which lie below each other.
+    uint16_t packed;
+    std::memcpy(&packed, &cube[((1 * 4 + 2) * 8 + 5) * 2], 2);
+    EXPECT_EQ(packed, to_fp16(within)) << within;
+  }
+}
+
+TEST(Emit, PartsAreCutWhereTheySayLeastTwice) {
+  // Weights of 2 MiB, features of 128 KiB: by kernels.
+  const auto wide = plan_gemm(64, 1024, 1024, Precision::kFp16, Precision::kFp32, 3);
+  ASSERT_TRUE(wide);
+  ASSERT_GE(wide->bands.size(), 3u);
+  for (const Band& band : wide->bands) {
+    EXPECT_EQ(band.out_rows, 64u);
+    EXPECT_LE(band.kernels, 352u);
+  }
+  // Weights of 2 KiB, features of 64 KiB: by rows.
+  const auto tall = plan_gemm(1024, 32, 32, Precision::kFp16, Precision::kFp32, 3);
+  ASSERT_TRUE(tall);
+  ASSERT_GE(tall->bands.size(), 3u);
+  for (const Band& band : tall->bands) EXPECT_EQ(band.kernels, 32u);
 }
 
 }  // namespace

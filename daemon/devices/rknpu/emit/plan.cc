@@ -83,8 +83,12 @@ Result<ConvPlan> cut(ConvPlan plan, uint32_t step, uint32_t parts) {
   const uint32_t group = op.depthwise ? depthwise_group(op.in) : kernel_group(op.in);
   uint32_t per_task = op.depthwise ? plan.kernels : std::min(plan.kernels, kMaxKernels / group * group);
   const uint32_t rows_for_parts = std::max(step, kMinRows) * parts;
-  const bool by_kernels = parts > 1 && !op.depthwise && plan.out_height < rows_for_parts;
-  if (by_kernels) per_task = std::min(per_task, round_up(ceil_div(plan.kernels, parts), group));
+  // Every part reads what it shares with the others again: by kernels the features, by rows the weights.
+  const uint32_t kernels_a_part = round_up(ceil_div(plan.kernels, parts), group);
+  const bool by_kernels = parts > 1 && !op.depthwise &&
+                          (plan.out_height < rows_for_parts ||
+                           (plan.weight_bytes > plan.feature_bytes && ceil_div(plan.kernels, kernels_a_part) >= parts));
+  if (by_kernels) per_task = std::min(per_task, kernels_a_part);
   if (op.depthwise && plan.kernels > kMaxKernels) {
     return fail(ErrorCode::invalid_argument,
                 std::format("a depthwise convolution of {} channels: at most {}", op.channels, kMaxKernels));
