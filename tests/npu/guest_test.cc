@@ -111,6 +111,10 @@ std::string compared(const Answer& ours, const Answer& reference) {
   return text;
 }
 
+// Of fp16 products of 512 x 512 whose results are checked: what the check can't tell from rounding (verify.h) is below
+// this.
+constexpr double struck_tolerance = 2e-2;
+
 bool agree(const Answer& ours, const Answer& reference, double tolerance) {
   return ours.error.empty() && reference.error.empty() && ours.outputs.size() == reference.outputs.size() &&
          distance(ours.outputs.at(0), reference.outputs.at(0)) < tolerance;
@@ -222,7 +226,7 @@ void struck(RootSide& root, const Client& client) {
     root.strike(kind, VBOARD_FAULT_ANY_CORE, 0, 1);
     Answer ours;
     for (int i = 0; i < 4 && root.strikes_fired() == fired; ++i) ours = infer(client, "first", {x});
-    check(root.strikes_fired() > fired && agree(ours, reference, 5e-3) && honest(ours.path),
+    check(root.strikes_fired() > fired && agree(ours, reference, struck_tolerance) && honest(ours.path),
           std::string(name) + ": right all the same", compared(ours, reference));
     root.clear_strikes();
   }
@@ -258,7 +262,7 @@ void many_with_faults(RootSide& root, const Client& client, int each) {
         const std::size_t which = (seed + static_cast<unsigned>(i)) % inputs.size();
         const Answer ours = infer(client, "second", {inputs[which]});
         ++answered;
-        const bool good = agree(ours, references[which], 5e-3) && honest(ours.path);
+        const bool good = agree(ours, references[which], struck_tolerance) && honest(ours.path);
         right += good;
         if (!good) std::printf("# request %d: %s\n", i, compared(ours, references[which]).c_str());
         npu += on_npu(ours.path);

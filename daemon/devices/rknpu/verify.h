@@ -15,8 +15,9 @@ namespace npud::rknpu {
 
 // `cube` is the output in the NPU's layout, bias included where `biased`. Integer results must agree exactly. fp32 ones
 // may differ by what accumulation in fp32 explains: of the sum of the magnitudes that were added up, 2^-23 for each
-// addition of one result, and no more than 4e-5; fp16 ones by their rounding too. An error below that can't be told
-// from rounding; nor can several in one pixel that add up to less in both sums, which takes more than two of int8's.
+// addition of one result, and no more than 4e-5; of N results summed up, 4/sqrt(N) of that. fp16 ones by their rounding
+// too. An error below that can't be told from rounding; nor can several in one pixel that add up to less in both sums,
+// which takes more than two of int8's.
 bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const float> in, bool biased,
                           std::span<const std::byte> cube);
 bool int8_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const int8_t> in,

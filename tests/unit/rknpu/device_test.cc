@@ -248,6 +248,28 @@ TEST_F(DeviceTest, TwoWrongBitsThatCancelInTheSumAreFound) {
   }
 }
 
+TEST_F(DeviceTest, AnErrorOfLittleWeightInAWideProductIsFound) {
+  RknpuDevice& device = open({.verify = Verify::always});
+  const NodeSpec spec = matrix(512, 512, NodePrecision::fp16);
+  const auto residence = upload(spec);
+  const auto in = noise(std::size_t{4} * 512);
+  const std::vector<float> right = product(spec, 4, in);
+  const float largest = std::ranges::max(right, {}, [](float v) { return std::fabs(v); });
+  bool struck = false;
+  port_->falsify = [&](std::span<std::byte> cube) {
+    if (std::exchange(struck, true)) return;
+    float value;
+    std::memcpy(&value, cube.data(), sizeof value);
+    value += 0.05f * std::fabs(largest);
+    std::memcpy(cube.data(), &value, sizeof value);
+  };
+  std::vector<float> out(std::size_t{4} * 512);
+  ASSERT_TRUE(residence->run_matrix(0, 4, in, out));
+  port_->falsify = {};
+  EXPECT_EQ(device.counters().wrong_results, 1u);
+  EXPECT_LT(relative_distance(out, right), 2e-3);
+}
+
 TEST_F(DeviceTest, AFullSpaceSendsAModelToTheNext) {
   RknpuDevice& device = open({}, 8u << 20, 2);
   const auto packed = pack_node(matrix(1024, 2048, NodePrecision::fp16, false));  // 4 MiB
