@@ -80,8 +80,15 @@ static void command(struct gemm_test *t, unsigned int core, u32 cmd)
 /* Everything of a core back to how it began: reset, paging off. */
 static void fresh(struct gemm_test *t, unsigned int core)
 {
+	unsigned int i;
+
 	writel(1, t->control + VBOARD_FAULT_CLEAR);
+	/* The handler reads the registers of every core, which nobody may while one is in reset. */
+	for (i = 0; i < VBOARD_CORES; i++)
+		disable_irq(t->irqs[i]);
 	vboard_reset_core(t->control, core);
+	for (i = 0; i < VBOARD_CORES; i++)
+		enable_irq(t->irqs[i]);
 	command(t, core, 1);
 	vboard_job_quit(&t->cores[core]);
 }
