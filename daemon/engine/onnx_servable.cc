@@ -143,10 +143,13 @@ std::vector<OutputRequest> OnnxServable::wanted_outputs(std::span<const Request*
 Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, const Part& part, std::int64_t rows,
                                                      std::span<const Tensor> computed) const {
   std::vector<Tensor> outputs;
-  auto give = [&](const Tensor& whole) -> Result<> {
+  for (const Tensor& whole : computed) {
+    if (!request.outputs.empty() &&
+        std::ranges::find(request.outputs, whole.name, &OutputWanted::name) == request.outputs.end())
+      continue;
     if (part.rows == rows) {
       outputs.push_back(whole);
-      return {};
+      continue;
     }
     if (whole.shape.empty() || whole.shape[0] != rows) {
       return fail(ErrorCode::invalid_argument,
@@ -155,13 +158,6 @@ Result<std::vector<Tensor>> OnnxServable::outputs_of(const Request& request, con
                               model_, plan_.signature.max_batch_size, whole.name, shape_text(whole.shape), rows));
     }
     outputs.push_back(rows_of(whole, part.first_row, part.rows));
-    return {};
-  };
-  for (const Tensor& tensor : computed) {
-    const bool wanted = request.outputs.empty() ||
-                        std::ranges::find(request.outputs, tensor.name, &OutputWanted::name) != request.outputs.end();
-    if (!wanted) continue;
-    if (auto given = give(tensor); !given) return std::unexpected(given.error());
   }
   return outputs;
 }
