@@ -24,6 +24,7 @@
 #include "npud/control.h"
 #include "npud/npy.h"
 #include "root_side.h"
+#include "tests/unit/rknpu/distance.h"
 
 namespace npud::guest {
 namespace {
@@ -91,16 +92,9 @@ Answer infer(const Client& client, const std::string& model, std::vector<Tensor>
   return answer;
 }
 
-// Relative to the largest magnitude; infinite when there is nothing to compare.
+// Infinite when there is nothing to compare.
 double distance(const std::vector<float>& ours, const std::vector<float>& reference) {
-  if (ours.size() != reference.size() || ours.empty()) return INFINITY;
-  double worst = 0, largest = 1e-9;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    if (!std::isfinite(ours[i])) return INFINITY;
-    worst = std::max<double>(worst, std::fabs(ours[i] - reference[i]));
-    largest = std::max<double>(largest, std::fabs(reference[i]));
-  }
-  return worst / largest;
+  return ours.empty() ? INFINITY : rknpu::relative_distance(ours, reference);
 }
 
 std::string compared(const Answer& ours, const Answer& reference) {
@@ -193,8 +187,8 @@ void two_tenants(RootSide& root, const Client& client) {
     return count_in(file) >= count;
   };
   const bool both = wait_for(heavy, 1) && wait_for(light, 1);
-  // Whether both always have a request at the arbiter is up to the guest's processors, so a window may be a bad one; the
-  // bound itself is shown on a clock of its own (tests/unit/offload).
+  // Whether both always have a request at the arbiter is up to the guest's processors, so a window may be a bad one;
+  // the bound itself is shown on a clock of its own (tests/unit/offload).
   bool served = both, by_weight = false;
   for (int window = 0; window < 3 && served && !by_weight; ++window) {
     const long heavy_before = count_in(heavy), light_before = count_in(light);

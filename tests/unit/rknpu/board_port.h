@@ -19,6 +19,7 @@
 #include "devices/rknpu/hw/registers.h"
 #include "kernel/include/vboard/vboard_regs.h"
 #include "tests/board/rk3588/board.h"
+#include "tests/unit/rknpu/distance.h"
 
 namespace npud::rknpu {
 
@@ -175,17 +176,5 @@ class BoardPort final : public Port, rk3588::Dma {
   std::mutex mutex_;
   rk3588::Board board_;
 };
-
-// The largest difference, relative to the largest magnitude; infinite where sizes or finiteness differ.
-inline double relative_distance(std::span<const float> ours, std::span<const float> reference) {
-  if (ours.size() != reference.size()) return INFINITY;
-  double worst = 0, largest = 1e-9;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    if (!std::isfinite(ours[i])) return INFINITY;
-    worst = std::max<double>(worst, std::fabs(ours[i] - reference[i]));
-    largest = std::max<double>(largest, std::fabs(reference[i]));
-  }
-  return worst / largest;
-}
 
 }  // namespace npud::rknpu
