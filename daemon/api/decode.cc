@@ -5,7 +5,6 @@
 #include <cstring>
 #include <format>
 #include <limits>
-#include <set>
 
 namespace npud::api {
 namespace {
@@ -283,14 +282,10 @@ Result<> decode_inputs(const std::shared_ptr<inference::ModelInferRequest>& mess
     return invalid(std::format("more than {} tensors in one request", max_tensors));
   }
   int next_raw = 0;
-  std::set<std::string_view> names;
   request.inputs.reserve(static_cast<std::size_t>(message->inputs_size()));
   for (const auto& input : message->inputs()) {
     if (input.name().empty()) {
       return invalid("an input has no name");
-    }
-    if (!names.insert(input.name()).second) {
-      return invalid(std::format("input {} is there twice", shown(input.name())));
     }
     const auto type = data_type_from_name(input.datatype());
     if (!type) {
@@ -356,13 +351,9 @@ Result<> decode_inputs(const std::shared_ptr<inference::ModelInferRequest>& mess
 
 Result<> decode_outputs(const inference::ModelInferRequest& message, const DecodeContext& context,
                         DecodedRequest& decoded) {
-  std::set<std::string_view> names;
   for (const auto& output : message.outputs()) {
     if (output.name().empty()) {
       return invalid("a requested output has no name");
-    }
-    if (!names.insert(output.name()).second) {
-      return invalid(std::format("output {} is asked for twice", shown(output.name())));
     }
     auto region = region_of(output.name(), output.parameters());
     if (!region) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <format>
+#include <limits>
 
 #include "api/deadline.h"
 #include "api/encode.h"
@@ -20,6 +21,16 @@ struct ArenaMessage {
   google::protobuf::Arena arena{first_block.data(), first_block.size()};
   inference::ModelInferRequest* message = google::protobuf::Arena::CreateMessage<inference::ModelInferRequest>(&arena);
 };
+
+bool parse(const grpc::ByteBuffer& bytes, inference::ModelInferRequest& message) {
+  // Short messages come in one piece.
+  if (grpc::Slice whole; bytes.TrySingleSlice(&whole).ok() && whole.size() <= std::numeric_limits<int>::max()) {
+    return message.ParseFromArray(whole.begin(), static_cast<int>(whole.size()));
+  }
+  grpc::ByteBuffer copy(bytes);  // references the slices; the reader wants a mutable one
+  grpc::ProtoBufferReader reader(&copy);
+  return reader.status().ok() && message.ParseFromZeroCopyStream(&reader);
+}
 
 // Outputs that the client wants in its memory. The first failure is the request's.
 Result<> write_regions(Backend& backend, const RegionOwner& owner, const Answer& answer, const Response& response) {
@@ -41,9 +52,7 @@ Result<> write_regions(Backend& backend, const RegionOwner& owner, const Answer&
 
 Result<std::shared_ptr<inference::ModelInferRequest>> parse_infer(const grpc::ByteBuffer& bytes) {
   auto holder = std::make_shared_for_overwrite<ArenaMessage>();
-  grpc::ByteBuffer copy(bytes);  // references the slices; the reader wants a mutable one
-  grpc::ProtoBufferReader reader(&copy);
-  if (!reader.status().ok() || !holder->message->ParseFromZeroCopyStream(&reader)) {
+  if (!parse(bytes, *holder->message)) {
     return fail(ErrorCode::invalid_argument, "the message is no inference.ModelInferRequest: its encoding is broken");
   }
   return std::shared_ptr<inference::ModelInferRequest>(holder, holder->message);

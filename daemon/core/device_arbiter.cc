@@ -168,19 +168,36 @@ struct DeviceArbiter::Impl {
   void grant(Waiter& waiter, const FairQueue::Choice& choice, std::uint32_t core, TimePoint now) {
     queue.take(choice, now);
     set_waiting(waiter.key);
-    waiter.state = Waiter::State::granted;
-    waiter.core = core;
-    waiter.granted_at = now;
     waiter.bring_in = choice.placement.kind == Placement::Kind::cold;
     if (waiter.bring_in) waiter.victims = residency.begin_bring_in(waiter.key, now);
-    residency.run_started(waiter.key, now);
-    core_busy[core] = &waiter;
+    occupy(waiter, core, now);
     waiters.erase(waiter.id);
     waiter.changed.notify_all();
   }
 
+  void occupy(Waiter& waiter, std::uint32_t core, TimePoint now) {
+    waiter.state = Waiter::State::granted;
+    waiter.core = core;
+    waiter.granted_at = now;
+    residency.run_started(waiter.key, now);
+    core_busy[core] = &waiter;
+  }
+
+  // What schedule() would come to at once for a job that meets a free core, its program resident and nobody waiting.
+  bool pass(Waiter& waiter, const QueuedJob& job, TimePoint now) {
+    if (draining || queue.size() != 0 || residency.reserved() != 0) return false;
+    const auto core = std::ranges::find(core_busy, nullptr);
+    if (core == core_busy.end()) return false;
+    const Placement placement = residency.place(waiter.key, now);
+    if (placement.kind != Placement::Kind::ready) return false;
+    queue.pass(job, placement, now);
+    waiter.bring_in = false;
+    occupy(waiter, static_cast<std::uint32_t>(core - core_busy.begin()), now);
+    return true;
+  }
+
   // A submit is inside until leave(). 0: the program is being forgotten.
-  ProgramKey enter(const std::shared_ptr<Program>& program, std::string name, Footprint footprint, bool pinned,
+  ProgramKey enter(const std::shared_ptr<Program>& program, const std::string& name, Footprint footprint, bool pinned,
                    Duration bring_back) {
     auto at = keys.find(program.get());
     if (at != keys.end() && known.at(at->second).identity.expired()) {
@@ -191,7 +208,7 @@ struct DeviceArbiter::Impl {
       at = keys.emplace(program.get(), next_key++).first;
       Known& entry = known[at->second];
       entry.identity = program;
-      entry.name = std::move(name);
+      entry.name = name;
       residency.add(at->second, footprint, pinned, bring_back);
     } else {
       residency.update(at->second, footprint, pinned, bring_back);
@@ -387,14 +404,16 @@ struct DeviceArbiter::Impl {
       }
       if (dead) return std::unexpected(dead_error());
       waiter.state = Waiter::State::waiting;
-      waiters.emplace(waiter.id, &waiter);
       const Duration estimate = waiter.job.estimate.count() > 0 ? waiter.job.estimate : known.at(waiter.key).mean_run;
-      queue.push(
-          {waiter.id, waiter.job.tenant, weight, waiter.job.priority_class, waiter.key, estimate, waiter.job.deadline},
-          clock.now());
-      set_waiting(waiter.key);
-      schedule();
-      wait(lock, waiter);
+      const QueuedJob queued{waiter.id, waiter.job.tenant,  weight, waiter.job.priority_class, waiter.key,
+                             estimate,  waiter.job.deadline};
+      if (const TimePoint now = clock.now(); !pass(waiter, queued, now)) {
+        waiters.emplace(waiter.id, &waiter);
+        queue.push(queued, now);
+        set_waiting(waiter.key);
+        schedule();
+        wait(lock, waiter);
+      }
       report.waited += clock.now() - waiter.arrived;
       if (waiter.state == Waiter::State::failed) return std::unexpected(waiter.error);
       if (waiter.bring_in) {
@@ -477,7 +496,7 @@ Result<JobReport> DeviceArbiter::submit_and_wait(Job job) {
     return fail(ErrorCode::internal, "a job was handed over without a program or without work");
   // The engine's code, hence before the lock.
   std::shared_ptr<Program> program = job.program;
-  std::string name = program->name();
+  const std::string& name = program->name();
   const Footprint footprint = program->footprint();
   const bool pinned = program->pinned();
   const Duration bring_back = program->bring_back_estimate();

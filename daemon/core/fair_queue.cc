@@ -47,8 +47,8 @@ FairQueue::FairQueue(FairQueueSettings settings, std::uint32_t cores)
       cores_(std::max(cores, 1u)),
       realtime_budget_us_(settings.realtime_share * us(settings.realtime_window) * cores_) {}
 
-void FairQueue::push(const QueuedJob& job, TimePoint now) {
-  assert(job.id != 0 && !jobs_.contains(job.id));
+// The tenant of a job that comes, its account put right.
+FairQueue::Tenant& FairQueue::arrive(const QueuedJob& job, TimePoint now) {
   const std::size_t level = level_of(job.priority_class);
   Tenant& tenant = tenants_[job.tenant];
   tenant.weight = job.weight > 0 ? job.weight : 1.0;
@@ -61,11 +61,23 @@ void FairQueue::push(const QueuedJob& job, TimePoint now) {
     flow.overtaken = Duration{0};
     flow.last_taken = now;
   }
+  return tenant;
+}
+
+void FairQueue::push(const QueuedJob& job, TimePoint now) {
+  assert(job.id != 0 && !jobs_.contains(job.id));
+  Flow& flow = arrive(job, now).flows[level_of(job.priority_class)];
   flow.jobs.insert(job.id);
   flow.by_program[job.program].insert(job.id);
   jobs_.emplace(job.id, Waiting{job, now});
   waiting_for_[job.program].insert(job.id);
   if (!job.deadline.is_never()) deadlines_.emplace(job.deadline, job.id);
+}
+
+void FairQueue::pass(const QueuedJob& job, const Placement& placement, TimePoint now) {
+  assert(job.id != 0 && jobs_.empty());
+  arrive(job, now);
+  start(job, placement, now);
 }
 
 bool FairQueue::remove(JobId id) {
@@ -244,31 +256,36 @@ void FairQueue::charge(Tenant& tenant, std::size_t level, Duration cost) {
   }
 }
 
-QueuedJob FairQueue::take(const Choice& choice, TimePoint now) {
+// A job that has left the queue, or never was in it.
+void FairQueue::start(const QueuedJob& job, const Placement& placement, TimePoint now) {
   refill(now);
-  const QueuedJob job = jobs_.at(choice.job).job;
   const std::size_t level = level_of(job.priority_class);
   Tenant& tenant = tenants_.at(job.tenant);
-  Flow& flow = tenant.flows[level];
-  const Duration cost = cost_of(job, choice.placement);
+  const Duration cost = cost_of(job, placement);
   const bool in_budget = level == realtime && realtime_budget_us_ > 0;
   const std::size_t served_level = level == realtime && !in_budget ? interactive : level;
 
-  // Virtual time of a class: the lowest of those that wait in it. Whoever comes later starts there.
+  // Virtual time of a class: the lowest of those that wait in it, this one included. Whoever comes later starts there.
   double lowest = tenant.tag[served_level];
   for (const auto& [id, other] : tenants_) {
     if (!other.flows[served_level].jobs.empty()) lowest = std::min(lowest, other.tag[served_level]);
   }
   virtual_time_[served_level] = std::max(virtual_time_[served_level], lowest);
 
-  const bool was_oldest = *flow.jobs.begin() == job.id;
-  const Duration overtaken = flow.overtaken;
-  remove(job.id);
-  flow.overtaken = was_oldest ? Duration{0} : overtaken + cost;
-  flow.last_taken = now;
+  tenant.flows[level].last_taken = now;
   charge(tenant, level, cost);
   if (in_budget) realtime_budget_us_ -= us(cost);
   running_.emplace(job.id, Running{job, cost, in_budget});
+}
+
+QueuedJob FairQueue::take(const Choice& choice, TimePoint now) {
+  const QueuedJob job = jobs_.at(choice.job).job;
+  Flow& flow = tenants_.at(job.tenant).flows[level_of(job.priority_class)];
+  const bool was_oldest = *flow.jobs.begin() == job.id;
+  const Duration overtaken = flow.overtaken;
+  remove(job.id);
+  flow.overtaken = was_oldest ? Duration{0} : overtaken + cost_of(job, choice.placement);
+  start(job, choice.placement, now);
   return job;
 }
 

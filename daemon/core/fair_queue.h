@@ -91,6 +91,8 @@ class FairQueue {
 
   // The job starts: it leaves the queue and its tenant is charged estimate + switch cost.
   QueuedJob take(const Choice& choice, TimePoint now);
+  // push(), choose() and take() of a job that can run, while none waits.
+  void pass(const QueuedJob& job, const Placement& placement, TimePoint now);
   // The job that was taken is over: it took `actual` of a core, switch included.
   void finished(JobId id, Duration actual, TimePoint now);
 
@@ -130,6 +132,8 @@ class FairQueue {
   struct Candidate;
   struct Contender;
 
+  Tenant& arrive(const QueuedJob& job, TimePoint now);
+  void start(const QueuedJob& job, const Placement& placement, TimePoint now);
   double budget_us(TimePoint now) const;
   void refill(TimePoint now);
   void charge(Tenant& tenant, std::size_t level, Duration cost);

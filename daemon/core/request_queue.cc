@@ -77,7 +77,17 @@ std::int64_t RequestQueue::best_size(std::int64_t elements, bool timed_out) cons
   return best > 0 ? best : elements;
 }
 
+// What peek() comes to when one request waits.
+std::optional<RequestQueue::Batch> RequestQueue::only_batch(TimePoint now, PriorityClass at_least) const {
+  const Waiting& only = waiting_.begin()->second;
+  const QueuedRequest& request = only.request;
+  const bool timed_out = now - only.arrived >= settings_.max_queue_delay;
+  if (request.priority_class > at_least || best_size(request.elements, timed_out) == 0) return std::nullopt;
+  return Batch{{request.key}, request.tenant, request.priority_class, only.arrived};
+}
+
 std::optional<RequestQueue::Batch> RequestQueue::peek(TimePoint now, PriorityClass at_least) const {
+  if (waiting_.size() == 1) return only_batch(now, at_least);
   // Groups that could become a batch: a tenant's requests of one shape, each group at the place of its first request.
   struct Group {
     std::tuple<PriorityClass, std::uint64_t, double, RequestKey> order{};

@@ -69,6 +69,7 @@ class RequestQueue {
     TimePoint arrived;
     std::uint64_t priority;  // effective
   };
+  std::optional<Batch> only_batch(TimePoint now, PriorityClass at_least) const;
   std::int64_t batch_target() const;
   std::int64_t best_size(std::int64_t elements, bool timed_out) const;
 

@@ -29,11 +29,13 @@ struct ServerSettings {
   std::uint32_t realtime_workers = 0;   // of these, kept free for class realtime; < workers
   std::uint64_t max_payload_bytes = 0;  // of all requests in flight; 0: no bound
   // A model whose runs take less may run on the thread that submits, while nothing waits and nothing longer runs: the
-  // hand-over to a worker would cost more than the run. One run of `inline_surprise` times as long ends that for the
-  // model's version, since a submitting thread is somebody's event loop. 0: never.
+  // hand-over to a worker would cost more than the run. A submitting thread is somebody's event loop: after one run of
+  // `inline_surprise` times as long the version has to show inline_probation quick runs on workers first, after every
+  // further one twice as many, up to max_inline_probation. 0: never.
   Duration inline_below{0};
 };
 constexpr int inline_surprise = 50;
+constexpr std::uint32_t inline_probation = 1'000, max_inline_probation = 32'000;
 
 // What runs and waits at one moment, for Control.
 struct QueueSnapshot {

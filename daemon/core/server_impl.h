@@ -28,12 +28,14 @@ struct Server::Impl {
         : servable(std::move(s)),
           queue(servable->queue_settings(), servable->signature().max_batch_size),
           may_inline(!servable->waits_for_device()) {}
+    bool on_probation() const { return probation_left > 0; }
     std::shared_ptr<Servable> servable;
     RequestQueue queue;
     std::uint32_t running_batches = 0, running_requests = 0;
     bool retired = false;
-    Duration mean_run{0};  // of a batch, smoothed
-    bool may_inline;       // until a run that was thought short took long
+    Duration mean_run{0};                                                 // of a batch, smoothed
+    bool may_inline;                                                      // as far as its kind goes
+    std::uint32_t probation_left = 0, next_probation = inline_probation;  // in quick runs
     ModelStatisticsCounter statistics;
 
     std::uint32_t instances() const { return std::max(servable->queue_settings().instances, 1u); }

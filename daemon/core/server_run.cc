@@ -78,7 +78,8 @@ std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick(TimePoint now, bool q
 
 // Whether handing a run of it to a worker costs more than the run.
 bool Server::Impl::quick(const Version& version) const {
-  return version.may_inline && version.mean_run.count() > 0 && version.mean_run < settings.inline_below;
+  return version.may_inline && !version.on_probation() && version.mean_run.count() > 0 &&
+         version.mean_run < settings.inline_below;
 }
 
 std::shared_ptr<Server::Impl::BatchRun> Server::Impl::pick_inline(TimePoint now) {
@@ -95,7 +96,10 @@ void Server::Impl::run_inline(std::shared_ptr<BatchRun> batch) {
     const std::lock_guard lock(mutex);
     --workers_busy;
     const TimePoint now = clock.now();
-    if (now - started > settings.inline_below * inline_surprise) version->may_inline = false;
+    if (now - started > settings.inline_below * inline_surprise) {
+      version->probation_left = version->next_probation;
+      version->next_probation = std::min(2 * version->next_probation, max_inline_probation);
+    }
     if (queued == 0) break;
     // What came meanwhile found its model busy and told nobody. The thread has other things to do than this, too.
     if (runs < max_inline_runs) batch = pick_inline(now);
@@ -224,6 +228,7 @@ void Server::Impl::run(BatchRun& run) {
     if (!counted) version.statistics.add_failed_run();
     const Duration took = now - run.started;
     version.mean_run = std::max(version.mean_run.count() == 0 ? took : (version.mean_run * 7 + took) / 8, Duration{1});
+    if (took < settings.inline_below && version.probation_left > 0) --version.probation_left;
     --version.running_batches;
     version.running_requests -= static_cast<std::uint32_t>(run.records.size());
     --accounts[run.tenant].running_batches;

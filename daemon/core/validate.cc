@@ -64,12 +64,14 @@ Result<> check_input(const Tensor& tensor, const TensorInfo& info, std::int64_t 
                            data_type_name(tensor.type), data_type_name(info.type)));
   }
   const std::size_t batch_rank = max_batch_size > 0 ? 1 : 0;
-  std::vector<std::int64_t> expected;
-  if (batch_rank == 1) expected.push_back(-1);
-  expected.insert(expected.end(), info.shape.begin(), info.shape.end());
-  bool fits = tensor.shape.size() == expected.size();
-  for (std::size_t i = 0; fits && i < expected.size(); ++i) fits = expected[i] == -1 || expected[i] == tensor.shape[i];
+  const bool fits =
+      tensor.shape.size() == info.shape.size() + batch_rank &&
+      std::ranges::equal(info.shape, tensor.shape | std::views::drop(batch_rank),
+                         [](std::int64_t expected, std::int64_t is) { return expected == -1 || expected == is; });
   if (!fits) {
+    std::vector<std::int64_t> expected;
+    if (batch_rank == 1) expected.push_back(-1);
+    expected.insert(expected.end(), info.shape.begin(), info.shape.end());
     return bad(std::format("input {} has shape {}, but the model expects {}{}", quoted(tensor.name),
                            shape_text(tensor.shape), shape_text(expected),
                            batch_rank == 1 ? " (the first is the batch dimension)" : ""));

@@ -68,8 +68,8 @@ Result<> OnnxServable::bring_in(TenantId tenant) {
   return {};
 }
 
-Result<std::vector<Tensor>> OnnxServable::join_inputs(std::span<const Request* const> batch,
-                                                      std::vector<Part>& parts) const {
+Result<std::span<const Tensor>> OnnxServable::join_inputs(std::span<const Request* const> batch,
+                                                          std::vector<Part>& parts, std::vector<Tensor>& joined) const {
   const bool batched = plan_.signature.max_batch_size > 0;
   if (batch.size() > 1 && !batched)
     return fail(ErrorCode::internal, std::format("model '{}' takes no batches", model_));
@@ -82,7 +82,6 @@ Result<std::vector<Tensor>> OnnxServable::join_inputs(std::span<const Request* c
   }
   if (batch.size() == 1) return batch[0]->inputs;
 
-  std::vector<Tensor> joined;
   for (const Tensor& first : batch[0]->inputs) {
     Tensor tensor{first.name, first.type, first.shape, {}};
     std::size_t size = 0;
@@ -192,13 +191,14 @@ Result<std::vector<Response>> OnnxServable::run(ExecutionContext& context, std::
   Clock& clock = context.clock();
   const TimePoint begin = clock.now();
   std::vector<Part> parts;
-  std::vector<Tensor> inputs, computed;
+  std::vector<Tensor> joined, computed;
+  std::span<const Tensor> inputs;
   std::vector<OutputRequest> wanted;
   std::int64_t rows = 0;
   try {
-    auto joined = join_inputs(batch, parts);
-    if (!joined) return std::unexpected(joined.error());
-    inputs = std::move(*joined);
+    auto whole = join_inputs(batch, parts, joined);
+    if (!whole) return std::unexpected(whole.error());
+    inputs = *whole;
     rows = parts.back().first_row + parts.back().rows;
     wanted = wanted_outputs(batch, rows);
   } catch (const std::bad_alloc&) {
@@ -238,7 +238,9 @@ Result<std::vector<Response>> OnnxServable::run(ExecutionContext& context, std::
   const TimePoint after = clock.now();
   std::vector<Response> responses;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    auto outputs = outputs_of(*batch[i], parts[i], rows, computed);
+    // What one request alone had computed is what it asked for.
+    Result<std::vector<Tensor>> outputs =
+        batch.size() == 1 ? std::move(computed) : outputs_of(*batch[i], parts[i], rows, computed);
     if (!outputs) return std::unexpected(outputs.error());
     Response response;
     response.model = model_;

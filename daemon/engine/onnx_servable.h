@@ -42,7 +42,9 @@ class OnnxServable final : public Servable {
   };
   Result<std::vector<Tensor>> run_on_host(ExecutionContext& context, std::span<const Tensor> inputs,
                                           std::span<const OutputRequest> wanted, Duration& compute);
-  Result<std::vector<Tensor>> join_inputs(std::span<const Request* const> batch, std::vector<Part>& parts) const;
+  // The inputs of the whole batch: those of its only request, or joined in `joined`.
+  Result<std::span<const Tensor>> join_inputs(std::span<const Request* const> batch, std::vector<Part>& parts,
+                                              std::vector<Tensor>& joined) const;
   std::vector<OutputRequest> wanted_outputs(std::span<const Request* const> batch, std::int64_t rows) const;
   Result<std::vector<Tensor>> outputs_of(const Request& request, const Part& part, std::int64_t rows,
                                          std::span<const Tensor> computed) const;

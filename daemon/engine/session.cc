@@ -4,8 +4,10 @@
 #include <onnxruntime_cxx_api.h>
 #include <onnxruntime_session_options_config_keys.h>
 
+#include <array>
 #include <cstring>
 #include <format>
+#include <memory_resource>
 
 #include "engine/bytes_tensor.h"
 #include "engine/onnx_types.h"
@@ -210,9 +212,15 @@ Result<std::vector<Tensor>> Session::run(std::span<const Tensor> inputs, std::sp
     ~RunEnd() { allocator.run_ended(); }
   } end{impl_->allocator};  // after the values below are gone
   try {
-    std::vector<const char*> input_names, output_names;
-    std::vector<Ort::Value> input_values, output_values;
+    std::array<std::byte, 512> first_block;
+    std::pmr::monotonic_buffer_resource block(first_block.data(), first_block.size());
+    std::pmr::vector<const char*> input_names(&block), output_names(&block);
+    std::pmr::vector<Ort::Value> input_values(&block), output_values(&block);
     std::vector<Buffer> kept;
+    input_names.reserve(inputs.size());
+    input_values.reserve(inputs.size());
+    output_names.reserve(outputs.size());
+    output_values.reserve(outputs.size());
     for (const Tensor& tensor : inputs) {
       auto value = impl_->input_value(tensor, kept);
       if (!value) return std::unexpected(value.error());
@@ -234,6 +242,7 @@ Result<std::vector<Tensor>> Session::run(std::span<const Tensor> inputs, std::sp
     impl_->session->Run(options, input_names.data(), input_values.data(), input_values.size(), output_names.data(),
                         output_values.data(), output_values.size());
     std::vector<Tensor> results;
+    results.reserve(outputs.size());
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       auto tensor = impl_->take_output(outputs[i], output_values[i]);
       if (!tensor) return std::unexpected(tensor.error());

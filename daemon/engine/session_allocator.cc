@@ -56,12 +56,13 @@ void SessionAllocator::refuse(std::uint64_t total_bytes) {
 
 void* SessionAllocator::take_kept(std::uint64_t size_bytes) {
   // A block up to a quarter too large does as well: shapes that change from run to run then share their blocks.
-  auto found = kept_.lower_bound(size_bytes);
-  if (found == kept_.end() || found->first > size_bytes + size_bytes / 4) return nullptr;
-  void* start = found->second.back().start;
-  found->second.pop_back();
-  if (found->second.empty()) kept_.erase(found);
-  return start;
+  for (auto at = kept_.lower_bound(size_bytes); at != kept_.end() && at->first <= size_bytes + size_bytes / 4; ++at) {
+    if (at->second.empty()) continue;
+    void* start = at->second.back().start;
+    at->second.pop_back();
+    return start;
+  }
+  return nullptr;
 }
 
 void* SessionAllocator::allocate(std::size_t size_bytes) {
@@ -103,8 +104,9 @@ void SessionAllocator::free_block(void* start, std::uint64_t size_bytes) {
 void SessionAllocator::shrink_kept(std::uint64_t held_limit_bytes) {
   while (held_bytes_ > held_limit_bytes && !kept_.empty()) {
     auto largest = std::prev(kept_.end());
-    free_block(largest->second.back().start, largest->first);
-    largest->second.pop_back();
+    for (; !largest->second.empty() && held_bytes_ > held_limit_bytes; largest->second.pop_back()) {
+      free_block(largest->second.back().start, largest->first);
+    }
     if (largest->second.empty()) kept_.erase(largest);
   }
 }

@@ -371,5 +371,49 @@ TEST(FairQueueUnit, ExpiredAndRemovedJobsAreGone) {
   EXPECT_THAT(queue.waiting(), testing::ElementsAre(3u));
 }
 
+// The way past an empty queue is the way through it: the same random jobs, on two queues.
+TEST(FairQueueUnit, PassIsPushChooseAndTake) {
+  std::mt19937 random(11);
+  FairQueue passing({}, 2), queueing({}, 2);
+  const auto place = [](ProgramKey) { return Placement{}; };
+  TimePoint now;
+  int passed = 0;
+  std::vector<JobId> running;
+  for (JobId id = 1; id <= 2000; ++id) {
+    now = now + Duration{static_cast<Duration::rep>(random() % 3000)};
+    const TenantId tenant{static_cast<std::uint32_t>(1 + random() % 3)};
+    const QueuedJob job{.id = id,
+                        .tenant = tenant,
+                        .weight = static_cast<double>(tenant.value),
+                        .priority_class = static_cast<PriorityClass>(random() % 3),
+                        .program = 1 + random() % 4,
+                        .estimate = Duration{static_cast<Duration::rep>(random() % 2000)}};
+    queueing.push(job, now);
+    if (passing.size() == 0 && random() % 2 == 0) {
+      passing.pass(job, {}, now);
+      ++passed;
+      ASSERT_EQ(queueing.take(queueing.choose(now, place), now).id, id);
+      running.push_back(id);
+    } else {
+      passing.push(job, now);
+    }
+    for (unsigned i = random() % 4; i > 0; --i) {
+      const FairQueue::Choice choice = queueing.choose(now, place);
+      ASSERT_EQ(passing.choose(now, place).job, choice.job);
+      if (choice.job == 0) break;
+      queueing.take(choice, now);
+      passing.take(choice, now);
+      running.push_back(choice.job);
+    }
+    if (!running.empty() && random() % 2 == 0) {
+      const Duration took{static_cast<Duration::rep>(random() % 4000)};
+      queueing.finished(running.back(), took, now);
+      passing.finished(running.back(), took, now);
+      running.pop_back();
+    }
+  }
+  EXPECT_GT(passed, 100);
+}
+
 }  // namespace
 }  // namespace npud::simulation
