@@ -153,9 +153,9 @@ grpc::ByteBuffer encode_stream_error(const std::string& id, const std::string& m
 }
 
 std::string path_metadata(const PathTaken& path) {
-  std::string text = std::format("device={}", path.device);
+  std::string text = "device=" + path.device;
   if (!path.reason.empty()) {
-    text += std::format("; reason={}", path.reason);
+    text += "; reason=" + path.reason;
   }
   if (path.rearm_after) {
     text += std::format("; rearm_ms={}", std::chrono::ceil<std::chrono::milliseconds>(*path.rearm_after).count());
