@@ -58,7 +58,7 @@ grpc::Status to_status(const Error& error) {
     message += "…";
   }
   if (!error.retry_after && !error.bytes_needed && !error.bytes_free) {
-    return {code, std::move(message)};
+    return {code, message};
   }
   google::rpc::Status details;
   details.set_code(code);
@@ -80,7 +80,7 @@ grpc::Status to_status(const Error& error) {
     (*info.mutable_metadata())["bytes_free"] = std::to_string(*error.bytes_free);
   }
   details.add_details()->PackFrom(info);
-  return {code, std::move(message), details.SerializeAsString()};
+  return {code, message, details.SerializeAsString()};
 }
 
 }  // namespace npud::api

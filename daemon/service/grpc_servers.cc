@@ -171,8 +171,13 @@ void GrpcServers::closed(const Peer& peer) {
   const Key key = peer.via == ListenerKind::tcp_tls ? -1 : static_cast<Key>(peer.uid);
   const std::lock_guard lock(mutex_);
   const auto found = servers_.find(key);
-  if (found != servers_.end() && found->second->connections > 0 && --found->second->connections == 0) {
-    found->second->idle_since = std::chrono::steady_clock::now();
+  if (found == servers_.end() || found->second->connections == 0) {
+    return;
+  }
+  PeerServer& server = *found->second;
+  --server.connections;
+  if (server.connections == 0) {
+    server.idle_since = std::chrono::steady_clock::now();
     look_again_ = true;
     wake_.notify_all();
   }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <format>
 
@@ -59,14 +60,18 @@ Result<> SharedMemory::add(const api::RegionOwner& owner, std::uint32_t uid, con
   }
   auto region = std::make_shared<Region>();
   region->info = info;
-  region->writable = true;
-  region->fd = system_.open_below(directory_.get(), *component, O_RDWR);
-  if (!region->fd && (errno == EACCES || errno == EROFS)) {
-    region->writable = false;  // good enough for inputs
-    region->fd = system_.open_below(directory_.get(), *component, O_RDONLY);
+  const auto open = [&](int flags) {
+    UniqueFd fd = system_.open_below(directory_.get(), *component, flags);
+    const int error = fd ? 0 : errno;
+    region->fd = std::move(fd);
+    return error;
+  };
+  int error = open(O_RDWR);
+  region->writable = error == 0;
+  if (error == EACCES || error == EROFS) {
+    error = open(O_RDONLY);  // good enough for inputs
   }
-  if (!region->fd) {
-    const int error = errno;
+  if (error != 0) {
     if (error == EACCES) {
       return fail(
           ErrorCode::permission_denied,
