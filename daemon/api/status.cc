@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/utf8.h"
 #include "rpc/status_details.pb.h"
 
 namespace npud::api {
@@ -48,13 +49,7 @@ grpc::Status to_status(const Error& error) {
   const grpc::StatusCode code = code_of(error.code);
   std::string message = error.message;
   if (message.size() > max_message_bytes) {
-    message.resize(max_message_bytes);
-    while (!message.empty() && (static_cast<unsigned char>(message.back()) & 0xc0) == 0x80) {
-      message.pop_back();
-    }
-    if (!message.empty() && static_cast<unsigned char>(message.back()) >= 0xc0) {
-      message.pop_back();
-    }
+    message.resize(utf8_prefix(message, max_message_bytes).size());
     message += "…";
   }
   if (!error.retry_after && !error.bytes_needed && !error.bytes_free) {

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <format>
 
+#include "core/utf8.h"
+
 namespace npud {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr std::size_t max_name_bytes = 255;
 
 std::string shown(std::string_view name) {
   std::string out;
-  for (unsigned char c : name.substr(0, 64)) {
+  for (unsigned char c : utf8_prefix(name, 64)) {
     out += c < 0x20 || c == 0x7f ? std::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
   }
   return std::format("'{}'", out);
