@@ -167,7 +167,7 @@ void show(const Args& args, const client::LoadReport& report, bool json) {
         "\"elapsed_s\": {:.3f}, "
         "\"requests_per_s\": {:.2f}, \"p50_us\": {}, \"p90_us\": {}, \"p95_us\": {}, \"p99_us\": {}, \"max_us\": "
         "{}}}\n",
-        args.model, args.concurrency, args.shared, report.succeeded, report.failed,
+        json_escaped(args.model), args.concurrency, args.shared, report.succeeded, report.failed,
         static_cast<double>(report.elapsed.count()) / 1e6, report.per_second(), report.percentile_us(50),
         report.percentile_us(90), report.percentile_us(95), report.percentile_us(99), report.percentile_us(100));
     return;

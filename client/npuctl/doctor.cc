@@ -39,7 +39,7 @@ class Examination {
       std::string text;
       for (const Finding& f : findings_) {
         text += std::format("{}{{\"verdict\": \"{}\", \"about\": \"{}\", \"text\": \"{}\"}}", text.empty() ? "" : ", ",
-                            kWords[static_cast<std::size_t>(f.verdict)], escape(f.about), escape(f.text));
+                            kWords[static_cast<std::size_t>(f.verdict)], json_escaped(f.about), json_escaped(f.text));
       }
       std::cout << std::format("{{\"well\": {}, \"findings\": [{}]}}\n", !failed, text);
     } else {
@@ -53,15 +53,6 @@ class Examination {
   }
 
  private:
-  static std::string escape(const std::string& text) {
-    std::string out;
-    for (char c : printable(text)) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
-    return out;
-  }
-
   std::vector<Finding> findings_;
 };
 
@@ -115,12 +106,17 @@ void examine_models(Examination& examination, const inference::RepositoryIndexRe
   for (const auto& m : index.models()) {
     if (m.state() == "READY") {
       ++ready;
+      if (!m.reason().empty()) {  // it serves, but not what lies in the repository now
+        examination.add(Verdict::warning, std::format("model {} version {}", m.name(), m.version()), m.reason());
+      }
     } else if (m.state() == "LOADING" || m.state() == "UNLOADING") {
       examination.add(Verdict::note, "model " + m.name(),
                       m.state() == "LOADING" ? "it is being loaded" : "it is being unloaded");
     } else if (!m.reason().empty()) {
-      examination.add(m.reason() == "unloaded" ? Verdict::note : Verdict::failure,
-                      std::format("model {} version {}", m.name(), m.version()), m.reason());
+      examination.add(
+          m.reason() == "unloaded" ? Verdict::note : Verdict::failure,
+          m.version().empty() ? "model " + m.name() : std::format("model {} version {}", m.name(), m.version()),
+          m.reason());
     } else {
       ++others;
     }

@@ -80,15 +80,6 @@ std::string file_name_of(const std::string& output) {
   return name + ".npy";
 }
 
-std::string escape_json(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  }
-  return out;
-}
-
 int infer(const Session& session, const Args& args) {
   client::InferRequest request;
   request.model = args.model;
@@ -136,14 +127,15 @@ int infer(const Session& session, const Args& args) {
       last = path;
     }
     json += std::format("{}{{\"name\": \"{}\", \"datatype\": \"{}\", \"shape\": {}, \"bytes\": {}{}}}",
-                        json.empty() ? "" : ", ", escape_json(tensor.name), client::data_type_name(tensor.type),
+                        json.empty() ? "" : ", ", json_escaped(tensor.name), client::data_type_name(tensor.type),
                         client::shape_text(tensor.shape), tensor.data.size(),
-                        args.output_directory.empty() ? "" : std::format(", \"file\": \"{}\"", escape_json(last)));
+                        args.output_directory.empty() ? "" : std::format(", \"file\": \"{}\"", json_escaped(last)));
     table.add({tensor.name, std::string(client::data_type_name(tensor.type)), client::shape_text(tensor.shape), last});
   }
   if (session.json) {
     std::cout << std::format("{{\"model\": \"{}\", \"version\": \"{}\", \"path\": \"{}\", \"outputs\": [{}]}}\n",
-                             escape_json(result->model), escape_json(result->version), escape_json(result->path), json);
+                             json_escaped(result->model), json_escaped(result->version), json_escaped(result->path),
+                             json);
   } else {
     std::cout << table.text()
               << std::format("{} version {}, path: {}\n", printable(result->model), printable(result->version),
@@ -166,7 +158,7 @@ void add_infer_command(CLI::App& app, Session& session) {
   command->add_option("--model-version", args->version, "Its version (by the model's version policy)");
   command->add_option("--priority", args->priority, "1 is highest (the model's default)");
   command->add_option("--within", args->timeout_s, "Give up when it isn't done in as many seconds")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.001, 86400.0))
       ->type_name("SECONDS");
   command->callback([&session, args] { session.run = [&session, args] { return infer(session, *args); }; });
 }

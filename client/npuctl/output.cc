@@ -42,6 +42,15 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string json_escaped(std::string_view text) {
+  std::string out;
+  for (char c : printable(text)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
 namespace {
 
 std::size_t width_of(const std::string& text) {  // code points

@@ -42,6 +42,8 @@ class Table {
 };
 
 std::string printable(std::string_view text);
+// printable(), for between the quotes of a JSON string.
+std::string json_escaped(std::string_view text);
 
 // Indented JSON with the protocol's own field names, with fields that are zero.
 std::string json_of(const google::protobuf::Message& message);

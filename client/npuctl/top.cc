@@ -98,7 +98,7 @@ std::string draw(const Picture& now, const Picture& before) {
     for (const auto& candidate : before.tenants.tenants()) {
       if (candidate.tenant().id() == t.tenant().id()) old = &candidate;
     }
-    std::uint64_t charged = old == nullptr ? 0 : t.device_us() - old->device_us();
+    std::uint64_t charged = old == nullptr || t.device_us() < old->device_us() ? 0 : t.device_us() - old->device_us();
     tenants.add({t.tenant().name(), std::format("{:g}", t.weight()),
                  old == nullptr ? "" : rate(t.succeeded(), old->succeeded(), seconds), std::to_string(t.in_flight()),
                  seconds > 0 ? human_share(static_cast<double>(charged) / 1e6 / seconds) : "",

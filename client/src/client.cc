@@ -3,7 +3,7 @@
 
 #include <grpcpp/client_context.h>
 
-#include <format>
+#include <algorithm>
 #include <tuple>
 
 #include "codec.h"
@@ -31,7 +31,8 @@ Result<Response> call(std::chrono::milliseconds timeout, Method method) {
 // npud answers DEADLINE_EXCEEDED itself when a request's own time is over; the call's deadline comes a little later, so
 // that this word arrives rather than gRPC's.
 void set_deadline(grpc::ClientContext& context, const std::optional<std::chrono::microseconds>& timeout) {
-  if (timeout) context.set_deadline(system_clock::now() + *timeout + std::chrono::milliseconds(50));
+  constexpr std::chrono::microseconds kLongest = std::chrono::days(365);  // far enough, and the sum can't overflow
+  if (timeout) context.set_deadline(system_clock::now() + std::min(*timeout, kLongest) + std::chrono::milliseconds(50));
 }
 
 Result<InferResult> finish(const grpc::Status& status, const grpc::ClientContext& context,

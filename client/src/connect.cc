@@ -61,7 +61,8 @@ std::string socket_trouble(const std::string& path) {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return std::format("{} is too long for a unix socket (107 bytes)", path);
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // Not blocking: where the queue of connections is full, connect() would wait for as long as it is.
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return std::format("can't make a socket: {}", std::strerror(errno));
   int failed = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ? errno : 0;
   close(fd);
@@ -72,6 +73,9 @@ std::string socket_trouble(const std::string& path) {
           path);
     case EACCES:
       return std::format("you may not write to {}: join the socket's group, or ask the administrator", path);
+    case EAGAIN:
+      return std::format("{} takes no more connections: npud is stuck, or flooded with them (systemctl status npud)",
+                         path);
     case ECONNREFUSED:
       return std::format("nobody listens on {}: npud isn't running (systemctl status npud)", path);
     default:

@@ -11,6 +11,7 @@
 #include "api/unary.h"
 #include "api/version.h"
 #include "core/priority_class.h"
+#include "core/utf8.h"
 
 namespace npud::api {
 namespace {
@@ -85,7 +86,8 @@ Result<DeviceHandle*> ControlService::device(const std::string& name) {
     }
     known += (known.empty() ? "" : ", ") + handle.arbiter->device();
   }
-  return fail(ErrorCode::not_found, std::format("there is no device '{}'; there are: {}", name.substr(0, 64), known));
+  return fail(ErrorCode::not_found,
+              std::format("there is no device '{}'; there are: {}", utf8_prefix(name, 64), known));
 }
 
 ControlService::Reactor* ControlService::Status(Context* context, const v1::StatusRequest*, v1::StatusResponse* out) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/utf8.h"
 #include "rpc/status_details.pb.h"
 
 namespace npud::api {
@@ -48,17 +49,11 @@ grpc::Status to_status(const Error& error) {
   const grpc::StatusCode code = code_of(error.code);
   std::string message = error.message;
   if (message.size() > max_message_bytes) {
-    message.resize(max_message_bytes);
-    while (!message.empty() && (static_cast<unsigned char>(message.back()) & 0xc0) == 0x80) {
-      message.pop_back();
-    }
-    if (!message.empty() && static_cast<unsigned char>(message.back()) >= 0xc0) {
-      message.pop_back();
-    }
+    message.resize(utf8_prefix(message, max_message_bytes).size());
     message += "…";
   }
   if (!error.retry_after && !error.bytes_needed && !error.bytes_free) {
-    return {code, std::move(message)};
+    return {code, message};
   }
   google::rpc::Status details;
   details.set_code(code);
@@ -80,7 +75,7 @@ grpc::Status to_status(const Error& error) {
     (*info.mutable_metadata())["bytes_free"] = std::to_string(*error.bytes_free);
   }
   details.add_details()->PackFrom(info);
-  return {code, std::move(message), details.SerializeAsString()};
+  return {code, message, details.SerializeAsString()};
 }
 
 }  // namespace npud::api

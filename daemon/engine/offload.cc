@@ -158,8 +158,8 @@ Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const 
   OffloadOperators operators;
   auto session = Session::create(runtime, host, file, plan.session, &operators);
   if (!session) return std::unexpected(session.error());
-  auto program = std::make_shared<NpuProgram>(name, std::move(graph->nodes), verify_of(plan.offload), plan.residence.pinned,
-                                              target.device(), target.clock());
+  auto program = std::make_shared<NpuProgram>(name, std::move(graph->nodes), verify_of(plan.offload),
+                                              plan.residence.pinned, target.device(), target.clock());
   return std::unique_ptr<Offload>(new Offload(std::move(*session), std::move(program), std::move(graph->placements),
                                               host_nodes, plan.residence.best_class, target));
 }

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <format>
 
+#include "core/utf8.h"
+
 namespace npud {
 namespace fs = std::filesystem;
 namespace {
@@ -37,6 +39,7 @@ Result<> check_model_name(std::string_view name) {
     return refuse("has a slash in it; it has to be the name of a directory of the repository");
   if (std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
     return refuse("has a control character in it");
+  if (!is_utf8(name)) return refuse("isn't UTF-8, which clients could not be told");
   return {};
 }
 

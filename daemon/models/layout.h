@@ -15,7 +15,8 @@
 
 namespace npud {
 
-// invalid_argument unless `name` is one path component that doesn't begin with a dot and has no control characters.
+// invalid_argument unless `name` is one path component, UTF-8, that doesn't begin with a dot and has no control
+// characters.
 Result<> check_model_name(std::string_view name);
 
 class Layout {

@@ -2,6 +2,7 @@
 #include "models/repository.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <format>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <set>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include "models/config_text.h"
 #include "models/layout.h"
@@ -111,6 +113,8 @@ struct Repository::Impl {
   std::mutex poll_mutex;  // one look at a time
   std::mutex sleep_mutex;
   std::condition_variable_any sleep;
+  bool look_soon = false;  // under sleep_mutex
+  std::atomic<bool> giving_up{false};
   LoadPool pool;          // its tasks use all of the above
   std::jthread follower;  // uses the pool: goes first
 };
@@ -195,6 +199,9 @@ Result<> Repository::Impl::load(const std::string& model, const std::map<std::st
   }
   auto model_record = record(model);
   std::scoped_lock operation(model_record->operation);
+  if (giving_up) {
+    return fail(ErrorCode::unavailable, std::format("model '{}' isn't loaded any more: npud is about to stop", model));
+  }
   Result<> result;
   try {
     result = load_versions(model, *model_record, parameters);
@@ -305,7 +312,6 @@ Result<> Repository::Impl::load_versions(const std::string& model, ModelRecord& 
     serve[number] = loaded->servable;
     std::scoped_lock lock(mutex);
     auto& version = model_record.versions[number];
-    if (version.serving) version.leaving = version.serving;
     version = {loaded->servable, {}, std::move(loaded->config), fingerprint, false, ""};
   }
 
@@ -380,6 +386,16 @@ std::string Repository::Impl::look_at(const std::string& model) const {
 
 std::size_t Repository::poll_now() { return impl_->poll_now(); }
 
+void Repository::look_soon() {
+  {
+    std::scoped_lock lock(impl_->sleep_mutex);
+    impl_->look_soon = true;
+  }
+  impl_->sleep.notify_all();
+}
+
+void Repository::give_up_loading() { impl_->giving_up = true; }
+
 std::size_t Repository::Impl::poll_now() {
   std::scoped_lock one(poll_mutex);
   std::set<std::string> names;
@@ -420,7 +436,8 @@ std::size_t Repository::Impl::poll_now() {
 void Repository::Impl::follow(std::stop_token stop) {
   std::unique_lock lock(sleep_mutex);
   while (!stop.stop_requested()) {
-    sleep.wait_for(lock, stop, options.poll_interval, [] { return false; });
+    sleep.wait_for(lock, stop, options.poll_interval, [this] { return look_soon; });
+    look_soon = false;
     if (stop.stop_requested()) return;
     lock.unlock();
     poll_now();

@@ -103,6 +103,12 @@ class Repository {
   // has been the same for two looks, so that a copy under way disturbs nothing. Returns the number of models loaded or
   // unloaded.
   std::size_t poll_now();
+  // `poll` only: has the directory looked at as soon as the repository's own thread gets to it. Never waits.
+  void look_soon();
+
+  // For a daemon that ends: what loads now goes on to its end, what waits for its turn isn't loaded any more (load()
+  // fails as unavailable), so that start(), poll_now() and the destructor return sooner.
+  void give_up_loading();
 
   const RepositoryOptions& options() const;
 

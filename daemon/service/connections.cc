@@ -34,14 +34,18 @@ Opening judge(ListenerKind kind, std::span<const std::byte> seen) {
   return n == http2_preface.size() ? Opening::right : Opening::unknown;
 }
 
-// Keys of the epoll set that are no connections.
-constexpr std::uint64_t listener_key = 1ull << 32;
-constexpr std::uint64_t wake_key = 2ull << 32;
+// Keys of the epoll set: the wake-up, then the listeners, then connections as they come.
+constexpr std::uint64_t wake_key = 0;
+constexpr std::uint64_t first_listener_key = 1;
 
 }  // namespace
 
 Connections::Connections(std::vector<Listener> listeners, ConnectionLimits limits, ConnectionSink& sink, System& system)
-    : listeners_(std::move(listeners)), limits_(limits), sink_(sink), system_(system) {}
+    : listeners_(std::move(listeners)),
+      limits_(limits),
+      sink_(sink),
+      system_(system),
+      next_key_(first_listener_key + listeners_.size()) {}
 
 Connections::~Connections() { stop(); }
 
@@ -54,7 +58,7 @@ Result<> Connections::start() {
   epoll_event event{.events = EPOLLIN, .data = {.u64 = wake_key}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
-    event = {.events = EPOLLIN, .data = {.u64 = listener_key + i}};
+    event = {.events = EPOLLIN, .data = {.u64 = first_listener_key + i}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listeners_[i].fd(), &event) != 0) {
       return fail(ErrorCode::unavailable,
                   std::format("can't watch {}: {}", listeners_[i].address(), errno_text(errno)));
@@ -99,7 +103,7 @@ void Connections::loop(std::stop_token stop) {
         accepting_.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() >= listeners_paused_until_;
     if (want_listening != listening_) {
       for (std::size_t i = 0; i < listeners_.size(); ++i) {
-        epoll_event event{.events = want_listening ? EPOLLIN : 0u, .data = {.u64 = listener_key + i}};
+        epoll_event event{.events = want_listening ? EPOLLIN : 0u, .data = {.u64 = first_listener_key + i}};
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].fd(), &event);
       }
       listening_ = want_listening;
@@ -109,10 +113,10 @@ void Connections::loop(std::stop_token stop) {
       if (key == wake_key) {
         std::uint64_t drained = 0;
         [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &drained, sizeof drained);
-      } else if (key >= listener_key) {
-        if (listening_) accept_all(listeners_[key - listener_key]);
-      } else if (const auto found = by_fd_.find(static_cast<int>(key)); found != by_fd_.end()) {
-        // A descriptor closed and reused within this batch of events only leads to one look too many.
+      } else if (key < first_listener_key + listeners_.size()) {
+        if (listening_) accept_all(listeners_[key - first_listener_key]);
+      } else if (const auto found = by_key_.find(key); found != by_key_.end()) {
+        // By key: within this batch of events a descriptor may have been closed and become another connection's.
         const List::iterator connection = found->second;
         const std::uint32_t what = events[static_cast<std::size_t>(i)].events;
         if (connection->silent) {
@@ -176,16 +180,16 @@ void Connections::accept_all(const Listener& listener) {
       ++timed_out_;
       drop(silent_.begin());
     }
-    const int raw = fd.get();
-    epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = static_cast<std::uint64_t>(raw)}};
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, raw, &event) != 0) {
+    const std::uint64_t key = next_key_++;
+    epoll_event event{.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = key}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) {
       refuse(std::format("can't watch a connection: {}", errno_text(errno)), peer);
       continue;
     }
     ++accepted_;
     ++count_of(peer);
-    silent_.push_back({std::move(fd), peer, true, std::chrono::steady_clock::now() + limits_.handshake_timeout});
-    by_fd_[raw] = std::prev(silent_.end());
+    silent_.push_back({key, std::move(fd), peer, true, std::chrono::steady_clock::now() + limits_.handshake_timeout});
+    by_key_[key] = std::prev(silent_.end());
     silent_count_ = static_cast<std::uint32_t>(silent_.size());
   }
 }
@@ -222,22 +226,22 @@ void Connections::look(List::iterator connection) {
 }
 
 void Connections::hand_over(List::iterator connection) {
-  const int raw = connection->fd.get();
-  UniqueFd watched = system_.duplicate(raw);
+  UniqueFd watched = system_.duplicate(connection->fd.get());
   if (!watched) {
     refuse(std::format("no descriptor for a connection: {} (raise LimitNOFILE)", errno_text(errno)), connection->peer);
     return drop(connection);
   }
   // Off the epoll set before gRPC has it: the set follows the open file, which the duplicate keeps open.
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, raw, nullptr);
-  by_fd_.erase(raw);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd.get(), nullptr);
+  by_key_.erase(connection->key);
+  connection->key = next_key_++;
   UniqueFd taken = std::move(connection->fd);
   connection->fd = std::move(watched);
   connection->silent = false;
   open_.splice(open_.end(), silent_, connection);
-  by_fd_[connection->fd.get()] = connection;
+  by_key_[connection->key] = connection;
   if (!sink_.take(std::move(taken), connection->peer)) {
-    refuse("server.max_tenant_servers users are served already", connection->peer);
+    refuse("server.max_tenant_servers users are served already, or npud is about to stop", connection->peer);
     connection->silent = true;  // never belonged to the sink
     silent_.splice(silent_.end(), open_, connection);
     return drop(connection);
@@ -245,7 +249,7 @@ void Connections::hand_over(List::iterator connection) {
   silent_count_ = static_cast<std::uint32_t>(silent_.size());
   open_count_ = static_cast<std::uint32_t>(open_.size());
   // Reports a hang-up only. EPOLLET, since the state lasts until the duplicate is closed.
-  epoll_event event{.events = EPOLLET, .data = {.u64 = static_cast<std::uint64_t>(connection->fd.get())}};
+  epoll_event event{.events = EPOLLET, .data = {.u64 = connection->key}};
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->fd.get(), &event) != 0) {
     system_.shutdown(connection->fd.get());
     drop(connection);
@@ -257,7 +261,7 @@ void Connections::drop(List::iterator connection) {
   const bool was_open = !connection->silent;
   // Explicitly: the set follows the open file, and gRPC may hold that a moment longer.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd.get(), nullptr);
-  by_fd_.erase(connection->fd.get());
+  by_key_.erase(connection->key);
   const UniqueFd closing = std::move(connection->fd);  // last, so that whoever sees it closed sees the counts
   (was_open ? open_ : silent_).erase(connection);
   silent_count_ = static_cast<std::uint32_t>(silent_.size());

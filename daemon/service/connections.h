@@ -76,7 +76,8 @@ class Connections {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Connection {
-    UniqueFd fd;  // silent: the connection itself; else the duplicate
+    std::uint64_t key = 0;  // in the epoll set; never used again, other than the descriptor
+    UniqueFd fd;            // silent: the connection itself; else the duplicate
     Peer peer;
     bool silent = true;
     TimePoint deadline;
@@ -101,7 +102,8 @@ class Connections {
   UniqueFd epoll_, wake_;
   // Everything below: the loop's thread only.
   List silent_, open_;  // silent_ by age
-  std::unordered_map<int, List::iterator> by_fd_;
+  std::unordered_map<std::uint64_t, List::iterator> by_key_;
+  std::uint64_t next_key_;
   std::map<std::int64_t, std::uint32_t> by_peer_;
   TimePoint listeners_paused_until_{};
   TimePoint last_refusal_line_{};

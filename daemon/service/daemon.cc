@@ -58,8 +58,8 @@ Daemon::~Daemon() {
   if (connections_) {
     connections_->stop();
   }
+  loading_ = {};  // it tells the servers that npud is ready
   grpc_.reset();
-  loading_ = {};
   // What is resident leaves before the session runtime does; programs hang on the servables in the server.
   repository_.reset();
   server_.reset();
@@ -253,18 +253,26 @@ void Daemon::load_models() {
                std::format("The repository can't be served: {}", started.error().message));
     }
     ::malloc_trim(0);  // what loading took and gave back
-    ready_ = true;
-    grpc_->set_serving(true);
-    const std::string status = std::format("Serving {} model versions.", server_->all().size());
-    std::string addresses;
-    for (const Listener& listener : connections_->listeners()) {
-      addresses += (addresses.empty() ? "" : " ") + listener.address();
-    }
-    log_line(LogLevel::notice, message_id::started,
-             std::format("npud serves {} model versions on {}.", server_->all().size(), addresses),
-             {{"ADDRESS", addresses}});
-    notify_ready(status);
+    begin_to_serve();
   });
+}
+
+// Nothing of it when draining began while models were loaded.
+void Daemon::begin_to_serve() {
+  const std::lock_guard lock(stopping_mutex_);
+  if (stopping_) {
+    return;
+  }
+  ready_ = true;
+  grpc_->set_serving(true);
+  std::string addresses;
+  for (const Listener& listener : connections_->listeners()) {
+    addresses += (addresses.empty() ? "" : " ") + listener.address();
+  }
+  const std::size_t versions = server_->all().size();
+  log_line(LogLevel::notice, message_id::started,
+           std::format("npud serves {} model versions on {}.", versions, addresses), {{"ADDRESS", addresses}});
+  notify_ready(std::format("Serving {} model versions.", versions));
 }
 
 Result<> Daemon::run() {
@@ -335,7 +343,10 @@ void Daemon::give_memory_back_when_idle() {
 }
 
 void Daemon::reload() {
-  notify_reloading();
+  const bool was_ready = ready_;  // while models are loaded for the first time READY would be a lie
+  if (was_ready) {
+    notify_reloading();
+  }
   auto wanted = load_config(sources_);
   Result<> applied = wanted ? callers_.configure(*wanted) : Result<>(std::unexpected(wanted.error()));
   if (!applied) {
@@ -355,9 +366,11 @@ void Daemon::reload() {
     config_.tenant_defaults = wanted->tenant_defaults;
   }
   if (repository_->options().mode == ControlMode::poll) {
-    repository_->poll_now();
+    repository_->look_soon();
   }
-  notify_ready(std::format("Serving {} model versions.", server_->all().size()));
+  if (was_ready) {
+    notify_ready(std::format("Serving {} model versions.", server_->all().size()));
+  }
 }
 
 void Daemon::drain() {
@@ -366,8 +379,13 @@ void Daemon::drain() {
            std::format("npud stops: requests in hand have {} ms to end.", timeout.count()));
   notify_stopping("Draining.");
   notify_extend_timeout(timeout + std::chrono::seconds(5));
-  ready_ = false;
-  grpc_->set_serving(false);  // who watches health goes elsewhere
+  {
+    const std::lock_guard lock(stopping_mutex_);
+    stopping_ = true;
+    ready_ = false;
+    grpc_->set_serving(false);  // who watches health goes elsewhere
+  }
+  repository_->give_up_loading();
   connections_->stop_accepting();
   const auto begin = std::chrono::steady_clock::now();
   if (auto drained = server_->drain(clock_.now() + std::chrono::duration_cast<Duration>(timeout)); !drained) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -45,6 +46,7 @@ class Daemon {
   Result<> open_engine();
   Result<> open_sockets();
   void load_models();
+  void begin_to_serve();
   void reload();
   int next_signal();
   void give_memory_back_when_idle();
@@ -78,6 +80,8 @@ class Daemon {
   std::unique_ptr<Metrics> metrics_;
   std::uint64_t seen_done_ = 0, trimmed_at_ = 0;
   std::atomic<bool> ready_{false};
+  std::mutex stopping_mutex_;  // held while the daemon tells that it is ready, or that it no longer is
+  bool stopping_ = false;      // under stopping_mutex_
   std::jthread loading_;
 };
 

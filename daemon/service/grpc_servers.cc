@@ -40,12 +40,6 @@ class GrpcServers::PeerServer {
       server->Wait();
     }
   }
-  // What a user registered stays while it is connected, and idle_timeout longer.
-  void forget_regions(api::Backend& backend) const {
-    if (backend.regions != nullptr) {
-      backend.regions->remove(owner, "");
-    }
-  }
 
   std::string owner;
   std::unique_ptr<api::CallerResolver> resolver;
@@ -144,8 +138,7 @@ bool GrpcServers::take(UniqueFd fd, const Peer& peer) {
       if (idle == servers_.end()) {
         return false;
       }
-      leaving_.push_back(std::move(idle->second));
-      servers_.erase(idle);
+      let_go(idle);
       look_again_ = true;
       wake_.notify_all();
     }
@@ -167,12 +160,27 @@ bool GrpcServers::take(UniqueFd fd, const Peer& peer) {
   return true;
 }
 
+// What a user registered stays while it is connected, and idle_timeout longer. It is forgotten here, not when the
+// reaper gets to it: the same user may be back by then, with regions of its new server.
+GrpcServers::Servers::iterator GrpcServers::let_go(Servers::iterator idle) {
+  if (backend_.regions != nullptr) {
+    backend_.regions->remove(idle->second->owner, "");
+  }
+  leaving_.push_back(std::move(idle->second));
+  return servers_.erase(idle);
+}
+
 void GrpcServers::closed(const Peer& peer) {
   const Key key = peer.via == ListenerKind::tcp_tls ? -1 : static_cast<Key>(peer.uid);
   const std::lock_guard lock(mutex_);
   const auto found = servers_.find(key);
-  if (found != servers_.end() && found->second->connections > 0 && --found->second->connections == 0) {
-    found->second->idle_since = std::chrono::steady_clock::now();
+  if (found == servers_.end() || found->second->connections == 0) {
+    return;
+  }
+  PeerServer& server = *found->second;
+  --server.connections;
+  if (server.connections == 0) {
+    server.idle_since = std::chrono::steady_clock::now();
     look_again_ = true;
     wake_.notify_all();
   }
@@ -204,8 +212,7 @@ void GrpcServers::reap(std::stop_token stop) {
       if (it->first == -1 || it->second->connections > 0) {
         ++it;
       } else if (gone_at <= now) {
-        leaving_.push_back(std::move(it->second));
-        it = servers_.erase(it);
+        it = let_go(it);
       } else {
         next = std::min(next, gone_at);
         ++it;
@@ -215,9 +222,6 @@ void GrpcServers::reap(std::stop_token stop) {
       auto leaving = std::move(leaving_);
       leaving_.clear();
       lock.unlock();
-      for (const auto& peer : leaving) {
-        peer->forget_regions(backend_);
-      }
       leaving.clear();  // waits for gRPC, so not under the lock
       lock.lock();
       continue;
@@ -228,7 +232,7 @@ void GrpcServers::reap(std::stop_token stop) {
 }
 
 void GrpcServers::shut_down(std::chrono::system_clock::time_point deadline) {
-  std::map<Key, std::unique_ptr<PeerServer>> servers;
+  Servers servers;
   {
     const std::lock_guard lock(mutex_);
     shut_down_ = true;

@@ -43,8 +43,10 @@ class GrpcServers final : public ConnectionSink {
  private:
   class PeerServer;
   using Key = std::int64_t;  // uid, or -1 for TLS
+  using Servers = std::map<Key, std::unique_ptr<PeerServer>>;
   std::unique_ptr<PeerServer> make_server(std::shared_ptr<grpc::ServerCredentials> credentials,
                                           std::unique_ptr<api::CallerResolver> resolver);
+  Servers::iterator let_go(Servers::iterator idle);  // under mutex_
   void reap(std::stop_token stop);
 
   const ServerConfig config_;
@@ -53,7 +55,7 @@ class GrpcServers final : public ConnectionSink {
   grpc::ResourceQuota quota_;
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::map<Key, std::unique_ptr<PeerServer>> servers_;             // under mutex_
+  Servers servers_;                                                // under mutex_
   std::vector<std::unique_ptr<PeerServer>> leaving_;               // under mutex_; closed by the reaper
   bool serving_ = false, shut_down_ = false, look_again_ = false;  // under mutex_
   std::jthread reaper_;

@@ -3,8 +3,11 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <format>
+
+#include "core/utf8.h"
 
 namespace npud {
 namespace {
@@ -13,7 +16,7 @@ constexpr std::size_t max_name_bytes = 255;
 
 std::string shown(std::string_view name) {
   std::string out;
-  for (unsigned char c : name.substr(0, 64)) {
+  for (unsigned char c : utf8_prefix(name, 64)) {
     out += c < 0x20 || c == 0x7f ? std::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
   }
   return std::format("'{}'", out);
@@ -59,14 +62,18 @@ Result<> SharedMemory::add(const api::RegionOwner& owner, std::uint32_t uid, con
   }
   auto region = std::make_shared<Region>();
   region->info = info;
-  region->writable = true;
-  region->fd = system_.open_below(directory_.get(), *component, O_RDWR);
-  if (!region->fd && (errno == EACCES || errno == EROFS)) {
-    region->writable = false;  // good enough for inputs
-    region->fd = system_.open_below(directory_.get(), *component, O_RDONLY);
+  const auto open = [&](int flags) {
+    UniqueFd fd = system_.open_below(directory_.get(), *component, flags);
+    const int error = fd ? 0 : errno;
+    region->fd = std::move(fd);
+    return error;
+  };
+  int error = open(O_RDWR);
+  region->writable = error == 0;
+  if (error == EACCES || error == EROFS) {
+    error = open(O_RDONLY);  // good enough for inputs
   }
-  if (!region->fd) {
-    const int error = errno;
+  if (error != 0) {
     if (error == EACCES) {
       return fail(
           ErrorCode::permission_denied,

@@ -26,8 +26,8 @@ struct TensorAttributes {
   abi::Format format = abi::kUndefined;
   std::vector<std::int64_t> dims;  // in the order of `format`
   abi::Quantisation quantisation = abi::kQntNone;
-  int fraction_bits = 0;  // kQntDfp
-  int zero_point = 0;     // kQntAffineAsymmetric, as is `scale`
+  std::int8_t fraction_bits = 0;  // kQntDfp
+  int zero_point = 0;             // kQntAffineAsymmetric, as is `scale`
   float scale = 1;
   bool operator==(const TensorAttributes&) const = default;
 };

@@ -24,7 +24,7 @@ constexpr std::size_t most_library_bytes = std::size_t{64} << 20;
 std::optional<std::pair<unsigned, unsigned>> parse_version(std::string_view text) {
   unsigned major = 0, minor = 0;
   const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, major);
+  const auto first = std::from_chars(text.data(), text.data() + text.size(), major);
   if (first.ec != std::errc{} || first.ptr == end || *first.ptr != '.') return std::nullopt;
   if (std::from_chars(first.ptr + 1, end, minor).ec != std::errc{}) return std::nullopt;
   return std::pair(major, minor);

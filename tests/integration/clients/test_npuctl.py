@@ -222,6 +222,23 @@ class Npuctl(harness.DaemonTest):
             dead.bind(str(path))
         self.assertIn("nobody listens", run([self.program, "models", "-a", path, "--timeout", "1"], 3).stderr)
 
+    def test_a_stuck_daemon_is_told_in_time(self):
+        import socket
+        path = self.work / "stuck.sock"
+        waiting = []
+        self.addCleanup(lambda: [s.close() for s in waiting])
+        with socket.socket(socket.AF_UNIX) as stuck:
+            stuck.bind(str(path))
+            stuck.listen(0)  # and never accepts
+            while True:
+                waiting.append(socket.socket(socket.AF_UNIX))
+                waiting[-1].setblocking(False)
+                try:
+                    waiting[-1].connect(str(path))
+                except BlockingIOError:
+                    break
+            self.assertIn("takes no more connections", run([self.program, "models", "-a", path, "--timeout", "1"], 3).stderr)
+
     @unittest.skipUnless(os.geteuid() == 0, "only root can lack a right by becoming somebody else")
     def test_a_missing_right_is_named(self):
         path = self.work / "private"
@@ -239,6 +256,7 @@ class Npuctl(harness.DaemonTest):
     def test_usage(self):
         self.assertEqual(run([self.program], None).returncode, 2)
         self.assertEqual(run([self.program, "no-such-command"], None).returncode, 2)
+        self.assertEqual(run([self.program, "infer", "m", "--within", "1e30"], None).returncode, 2)
         self.assertRegex(run([self.program, "--version"]).stdout, r"^npuctl \d+\.\d+")
         commands = re.findall(r"(?m)^  (\w+) +\w", run([self.program, "--help"]).stdout.split("Subcommands:")[1])
         page = (harness.TOP / "man/npuctl.1").read_text()

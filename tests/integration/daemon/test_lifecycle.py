@@ -35,6 +35,17 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(daemon.stop(), 0)
         self.assertFalse(daemon.socket.exists())
 
+    def test_sigterm_while_models_are_loaded_leaves_the_rest_and_never_says_ready(self):
+        models = 2000
+        repository = Repository({f"m{i:04}": onnx_writer.echo() for i in range(models)})
+        self.addCleanup(repository.remove)
+        daemon = Npud(repository.path)
+        self.addCleanup(daemon.remove)
+        daemon.wait_for_log("version 1 serves.")
+        self.assertEqual(daemon.stop(), 0, daemon.log_text()[-2000:])
+        self.assertLess(daemon.log_text().count("version 1 serves."), models)
+        self.assertNotIn("npud serves", daemon.log_text())
+
     def test_what_doesnt_end_in_time_is_cancelled_and_the_daemon_ends(self):
         daemon, client = self.start(server="drain_timeout_ms = 200")
         running = [client.inference.ModelInfer.future(spin_request(40_000_000), timeout=300) for _ in range(3)]

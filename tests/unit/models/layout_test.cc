@@ -20,6 +20,11 @@ TEST(ModelName, IsOnePathComponent) {
     EXPECT_FALSE(check_model_name(name)) << name;
   EXPECT_FALSE(check_model_name(std::string_view("a\0b", 3)));
   EXPECT_FALSE(check_model_name(std::string(256, 'a')));
+  for (const char* name : {"modèle", "模型", "\U0001f600", "\xed\x9f\xbf", "\xf4\x8f\xbf\xbf"})
+    EXPECT_TRUE(check_model_name(name)) << name;
+  for (const char* name : {"mod\xe8le", "\x80", "a\xc3", "\xe6\xa8", "\xc0\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                           "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"})
+    EXPECT_FALSE(check_model_name(name)) << "not UTF-8";
 }
 
 class LayoutTest : public ::testing::Test {

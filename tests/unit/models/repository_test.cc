@@ -245,6 +245,27 @@ TEST_F(RepositoryTest, FollowsTheDirectoryAndWaitsForCopiesToEnd) {
   EXPECT_EQ(repository.load("m").error().code, ErrorCode::failed_precondition);
 }
 
+TEST_F(RepositoryTest, LooksSoonWhenAskedTo) {
+  auto& repository = open(ControlMode::poll);  // its own interval is an hour
+  put("m", 1, 3);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!repository.ready("m", {}) && std::chrono::steady_clock::now() < end) {
+    repository.look_soon();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(ask("m").value(), 3);
+}
+
+TEST_F(RepositoryTest, LoadsNothingMoreOnceItGaveUpAndServesOn) {
+  put("m", 1, 2);
+  auto& repository = open(ControlMode::on_request, {"m"});
+  put("n", 1, 4);
+  repository.give_up_loading();
+  EXPECT_EQ(repository.load("n").error().code, ErrorCode::unavailable);
+  EXPECT_FALSE(repository.ready("n", {}));
+  EXPECT_EQ(ask("m").value(), 2);
+}
+
 TEST_F(RepositoryTest, NoRequestIsLostWhileModelsAreReplaced) {
   put("m", 1, 1);
   auto& repository = open(ControlMode::on_request, {"m"});

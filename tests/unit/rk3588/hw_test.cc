@@ -108,6 +108,7 @@ TEST(Layout, MatricesLieAsMtx512Says) {
 }
 
 TEST(Layout, AtomsHave16Bytes) {
+  EXPECT_EQ(atom_channels(Precision::kInt4), 32u);
   EXPECT_EQ(atom_channels(Precision::kInt8), 16u);
   EXPECT_EQ(atom_channels(Precision::kFp16), 8u);
   EXPECT_EQ(atom_channels(Precision::kBf16), 8u);

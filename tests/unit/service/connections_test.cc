@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service/connections.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -60,14 +61,37 @@ class Identities : public System {
     out.uid = next_uid.load();
     return result;
   }
+  ssize_t peek(int fd, std::span<std::byte> out) override {
+    std::unique_lock lock(mutex);
+    if (hold) {
+      held = true;
+      changed.notify_all();
+      changed.wait(lock, [this] { return !hold; });
+    }
+    lock.unlock();
+    return System::peek(fd, out);
+  }
+  // The duplicate gets the number that the closed descriptor had, as it does when that is the lowest one that is free.
+  UniqueFd duplicate(int fd) override {
+    const int number = reuse.exchange(-1);
+    if (number < 0) return System::duplicate(fd);
+    EXPECT_EQ(::fcntl(number, F_GETFD), -1) << "the descriptor is still open";
+    return UniqueFd(::dup3(fd, number, O_CLOEXEC));
+  }
   UniqueFd accept(int fd) override {
     if (failures.load() > 0) {
       --failures;
       errno = EMFILE;
       return {};
     }
-    return System::accept(fd);
+    UniqueFd accepted = System::accept(fd);
+    if (accepted) last_accepted = accepted.get();
+    return accepted;
   }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool hold = false, held = false;  // under mutex: the loop stops in its next look at a connection
+  std::atomic<int> reuse{-1}, last_accepted{-1};
   std::atomic<uid_t> next_uid{1000};
   std::atomic<bool> broken{false};
   std::atomic<int> failures{0};
@@ -189,6 +213,43 @@ TEST_F(ConnectionsTest, OneUserHasAtMostItsShare) {
   UniqueFd e = connect();
   say(e, preface);
   ASSERT_TRUE(taker_.wait_for([&] { return taker_.taken.size() == 4; }));
+}
+
+// While the loop is busy: a new connection, for which the oldest silent one must go; the first words of another, whose
+// duplicate gets that one's descriptor; and the end of the oldest, which by then is nobody's news any more.
+TEST_F(ConnectionsTest, TheEndOfADroppedConnectionIsNotTakenForAnothers) {
+  start({.max_silent = 3, .handshake_timeout = 60s});
+  auto silent = [&](std::uint32_t n) {
+    for (int i = 0; i < 4000 && connections_->counts().silent != n; ++i) std::this_thread::sleep_for(5ms);
+    ASSERT_EQ(connections_->counts().silent, n);
+  };
+  UniqueFd oldest = connect();
+  silent(1);
+  const int its_number = system_.last_accepted;
+  UniqueFd speaker = connect(), other = connect();
+  silent(3);
+  {
+    std::unique_lock lock(system_.mutex);
+    system_.hold = true;
+    say(other, preface.substr(0, 3));
+    ASSERT_TRUE(system_.changed.wait_for(lock, 20s, [&] { return system_.held; }));
+  }
+  UniqueFd fresh = connect();
+  say(speaker, preface);
+  oldest.reset();
+  system_.reuse = its_number;
+  {
+    const std::lock_guard lock(system_.mutex);
+    system_.hold = false;
+    system_.changed.notify_all();
+  }
+  ASSERT_TRUE(taker_.wait_for([&] { return taker_.taken.size() == 1; }));
+  EXPECT_EQ(system_.reuse, -1);
+  say(fresh, preface);  // after the batch of the oldest's end
+  ASSERT_TRUE(taker_.wait_for([&] { return taker_.taken.size() == 2; }));
+  for (int i = 0; i < 4000 && connections_->counts().open != 2; ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(connections_->counts().open, 2u);
+  EXPECT_EQ(taker_.closed_count, 0);
 }
 
 TEST_F(ConnectionsTest, WhoCannotBeNamedIsRefused) {

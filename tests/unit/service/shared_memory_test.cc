@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/utf8.h"
+
 namespace npud {
 namespace {
 
@@ -111,6 +113,15 @@ TEST_F(SharedMemoryTest, RegionsOfOthersDontExist) {
   memory.remove("uid:other", "in");
   memory.remove("uid:other", "");
   EXPECT_TRUE(memory.read(owner, {"in", 0, 1}));
+}
+
+TEST_F(SharedMemoryTest, LongNamesAreCutBetweenCharacters) {
+  SharedMemory memory(config_, System::real(), directory_);
+  const std::string name = std::string(63, 'a') + "é";  // its last character would be cut in two
+  auto data = memory.read(owner, {name, 0, 4});
+  ASSERT_FALSE(data);
+  EXPECT_TRUE(is_utf8(data.error().message)) << data.error().message;
+  EXPECT_THAT(data.error().message, HasSubstr(std::string(63, 'a') + "'"));
 }
 
 TEST_F(SharedMemoryTest, AnObjectOfAnotherUidIsRefused) {

@@ -42,8 +42,10 @@ constexpr uint32_t element_bytes(Precision p) {
 
 inline constexpr uint32_t kAtomBytes = 16;  // everything is read and written in atoms of 16 bytes
 
-// Channels in an atom: int8 16, fp16 8, int32 and fp32 4.
-constexpr uint32_t atom_channels(Precision p) { return kAtomBytes / element_bytes(p); }
+// Channels in an atom: int4 32, int8 16, fp16 8, int32 and fp32 4.
+constexpr uint32_t atom_channels(Precision p) {
+  return p == Precision::kInt4 ? 2 * kAtomBytes : kAtomBytes / element_bytes(p);
+}
 
 // Channels of the output that one weight tile makes: 32 for int8, 16 for fp16.
 constexpr uint32_t kernel_group(Precision p) { return p == Precision::kInt8 ? 32 : 16; }

@@ -424,8 +424,8 @@ int slot_of(uint16_t offset) {
     const uint8_t slot = kSlotOf[offset / 4];
     return slot == 0xff ? -1 : slot;
   }
-  for (size_t i = std::size(kRegisters); i-- > 0 && kRegisters[i].offset >= offset;) {
-    if (kRegisters[i].offset == offset) return static_cast<int>(i);
+  for (size_t i = std::size(kRegisters); i > 0 && kRegisters[i - 1].offset >= offset; --i) {
+    if (kRegisters[i - 1].offset == offset) return static_cast<int>(i - 1);
   }
   return -1;
 }
