@@ -6,6 +6,7 @@
 #include <format>
 #include <numeric>
 #include <ranges>
+#include <utility>
 
 #include "engine/bytes_tensor.h"
 
@@ -240,7 +241,7 @@ Result<std::vector<Response>> OnnxServable::run(ExecutionContext& context, std::
   for (std::size_t i = 0; i < batch.size(); ++i) {
     // What one request alone had computed is what it asked for.
     Result<std::vector<Tensor>> outputs =
-        batch.size() == 1 ? std::move(computed) : outputs_of(*batch[i], parts[i], rows, computed);
+        batch.size() == 1 ? std::exchange(computed, {}) : outputs_of(*batch[i], parts[i], rows, computed);
     if (!outputs) return std::unexpected(outputs.error());
     Response response;
     response.model = model_;
