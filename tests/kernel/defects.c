@@ -90,6 +90,13 @@ static void epilogue(void) {
   CHECK_EQ(board_driver_faults(), driver_faults_before);
 }
 
+bool core_failed(int status) { return status == -ETIMEDOUT || status == -EIO; }
+
+void wait_for_strike(uint32_t fired_before) {
+  for (int i = 0; i < 5000 && board_fired() == fired_before; i++) sleep_ms(1);
+  CHECK(board_fired() != fired_before, "(the fault found nobody)");
+}
+
 static void test_nothing_is_left(void) {
   const int fd = npu_open_or_die();
   struct rknpu_npud_device_info info;
@@ -107,9 +114,19 @@ static void test_nothing_is_left(void) {
 
 int main(int argc, char **argv) {
   const struct test last = {"nothing-is-left", test_nothing_is_left, 0};
-  struct test *tests = calloc(row_test_count + security_test_count + race_test_count + 1, sizeof(*tests));
+  const struct {
+    const struct test *tests;
+    unsigned count;
+  } parts[] = {
+      {space_tests, space_test_count}, {job_tests, job_test_count}, {security_tests, security_test_count}, {race_tests, race_test_count}, {&last, 1},
+  };
+  const unsigned part_count = sizeof(parts) / sizeof(parts[0]);
+  unsigned total = 0, filled = 0;
+  struct test *tests;
   const int fd = npu_open_or_die();
 
+  for (unsigned i = 0; i < part_count; i++) total += parts[i].count;
+  tests = calloc(total, sizeof(*tests));
   if (!tests) return 1;
   if (!npu_has_private(fd)) {
     printf("Bail out! this driver does not count what it holds: rknpu-defects judges npud_rknpu only\n");
@@ -117,9 +134,9 @@ int main(int argc, char **argv) {
   }
   close(fd);
   if (board_present()) driver_faults_before = board_driver_faults();
-  memcpy(tests, row_tests, row_test_count * sizeof(*tests));
-  memcpy(tests + row_test_count, security_tests, security_test_count * sizeof(*tests));
-  memcpy(tests + row_test_count + security_test_count, race_tests, race_test_count * sizeof(*tests));
-  tests[row_test_count + security_test_count + race_test_count] = last;
-  return tap_run(tests, row_test_count + security_test_count + race_test_count + 1, argc > 1 ? argv[1] : NULL, epilogue);
+  for (unsigned i = 0; i < part_count; i++) {
+    memcpy(tests + filled, parts[i].tests, parts[i].count * sizeof(*tests));
+    filled += parts[i].count;
+  }
+  return tap_run(tests, total, argc > 1 ? argv[1] : NULL, epilogue);
 }

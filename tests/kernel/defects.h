@@ -4,6 +4,7 @@
 #define NPUD_TESTS_KERNEL_DEFECTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "baseline.h"
@@ -13,8 +14,10 @@
 
 enum { STALL_TIMEOUT_MS = 300 };
 
-extern const struct test row_tests[];
-extern const unsigned row_test_count;
+extern const struct test space_tests[];
+extern const unsigned space_test_count;
+extern const struct test job_tests[];
+extern const unsigned job_test_count;
 extern const struct test security_tests[];
 extern const unsigned security_test_count;
 extern const struct test race_tests[];
@@ -33,5 +36,8 @@ void child_kill(pid_t child);
 bool child_run(bool (*body)(void *), void *argument);
 /* Every address space of a fresh file on every core computes right. */
 bool all_spaces_work(void);
+/* A driver may see a stall before the time is over, then it is an I/O error. */
+bool core_failed(int status);
+void wait_for_strike(uint32_t fired_before);
 
 #endif
