@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/encode.h"
 
-#include <google/protobuf/arena.h>
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
-#include <array>
 #include <format>
 #include <vector>
 
+#include "api/arena_message.h"
 #include "inference/grpc_service.pb.h"
 
 namespace npud::api {
@@ -45,26 +44,14 @@ const RegionOutput* region_of(std::span<const RegionOutput> region_outputs, cons
   return found == region_outputs.end() ? nullptr : &*found;
 }
 
-// Everything but raw_output_contents, in an arena that is large enough for most answers.
-class Head {
- public:
-  Head(const std::string& id, const Response& response, std::span<const RegionOutput> region_outputs);
-  std::size_t size_bytes() const { return message_.ByteSizeLong(); }
-  void append_to(std::string& out) const { message_.AppendToString(&out); }
-
- private:
-  alignas(16) std::array<char, 2048> first_block_;
-  google::protobuf::Arena arena_{first_block_.data(), first_block_.size()};
-  inference::ModelInferResponse& message_ =
-      *google::protobuf::Arena::CreateMessage<inference::ModelInferResponse>(&arena_);
-};
-
-Head::Head(const std::string& id, const Response& response, std::span<const RegionOutput> region_outputs) {
-  message_.set_model_name(response.model);
-  message_.set_model_version(std::to_string(response.version));
-  message_.set_id(id);
+// Everything but raw_output_contents.
+void fill_head(const std::string& id, const Response& response, std::span<const RegionOutput> region_outputs,
+               inference::ModelInferResponse& message) {
+  message.set_model_name(response.model);
+  message.set_model_version(std::to_string(response.version));
+  message.set_id(id);
   for (const Tensor& tensor : response.outputs) {
-    auto& output = *message_.add_outputs();
+    auto& output = *message.add_outputs();
     output.set_name(tensor.name);
     const std::string_view type = data_type_name(tensor.type);
     output.set_datatype(type.data(), type.size());
@@ -86,8 +73,10 @@ grpc::Slice external_slice(const Buffer& buffer) {
 
 Result<grpc::ByteBuffer> encode(const std::string& id, const Response& response,
                                 std::span<const RegionOutput> region_outputs, bool in_stream) {
-  const Head head(id, response, region_outputs);
-  std::uint64_t total_bytes = head.size_bytes(), copied_bytes = total_bytes + 16;
+  ArenaMessage<inference::ModelInferResponse> head;
+  fill_head(id, response, region_outputs, *head.message);
+  // Beside the bytes themselves, 16 are enough for a tag and a length.
+  std::uint64_t total_bytes = head.message->ByteSizeLong(), copied_bytes = total_bytes + 16;
   for (const Tensor& tensor : response.outputs) {
     const std::uint64_t size_bytes = region_of(region_outputs, tensor.name) != nullptr ? 0 : tensor.data.size_bytes();
     total_bytes += 1 + varint_size(size_bytes) + size_bytes;
@@ -111,7 +100,7 @@ Result<grpc::ByteBuffer> encode(const std::string& id, const Response& response,
     pending += infer_response_tag;
     append_varint(pending, total_bytes);
   }
-  head.append_to(pending);
+  head.message->AppendToString(&pending);
   for (const Tensor& tensor : response.outputs) {
     const bool elsewhere = region_of(region_outputs, tensor.name) != nullptr;
     const std::size_t size_bytes = elsewhere ? 0 : tensor.data.size_bytes();

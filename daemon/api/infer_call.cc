@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/infer_call.h"
 
-#include <google/protobuf/arena.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
-#include <array>
 #include <format>
 #include <limits>
 
+#include "api/arena_message.h"
 #include "api/deadline.h"
 #include "api/encode.h"
 #include "api/status.h"
 
 namespace npud::api {
 namespace {
-
-struct ArenaMessage {
-  // Enough for the messages of most models without their data.
-  alignas(16) std::array<char, 2048> first_block;
-  google::protobuf::Arena arena{first_block.data(), first_block.size()};
-  inference::ModelInferRequest* message = google::protobuf::Arena::CreateMessage<inference::ModelInferRequest>(&arena);
-};
 
 bool parse(const grpc::ByteBuffer& bytes, inference::ModelInferRequest& message) {
   // Short messages come in one piece.
@@ -51,7 +43,7 @@ Result<> write_regions(Backend& backend, const RegionOwner& owner, const Answer&
 }  // namespace
 
 Result<std::shared_ptr<inference::ModelInferRequest>> parse_infer(const grpc::ByteBuffer& bytes) {
-  auto holder = std::make_shared_for_overwrite<ArenaMessage>();
+  auto holder = std::make_shared_for_overwrite<ArenaMessage<inference::ModelInferRequest>>();
   if (!parse(bytes, *holder->message)) {
     return fail(ErrorCode::invalid_argument, "the message is no inference.ModelInferRequest: its encoding is broken");
   }

@@ -21,6 +21,9 @@ struct TimePoint {
 constexpr TimePoint operator+(TimePoint t, Duration d) { return t.is_never() ? t : TimePoint{t.since_origin + d}; }
 constexpr Duration operator-(TimePoint a, TimePoint b) { return a.since_origin - b.since_origin; }
 
+// A wait on a clock that may be the system's or stand still: long waits are cut, so that the clock is looked at again.
+constexpr Duration longest_wait{60'000'000};
+
 class Clock {
  public:
   virtual ~Clock() = default;

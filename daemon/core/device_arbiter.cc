@@ -7,12 +7,6 @@
 #include "core/device_arbiter_impl.h"
 
 namespace npud {
-namespace {
-
-// Long waits are cut, so that a clock that isn't the system's is looked at again.
-constexpr Duration longest_wait{60'000'000};
-
-}  // namespace
 
 DeviceArbiter::DeviceArbiter(DeviceArbiterSettings settings, Clock& clock, const TenantTable& tenants, EventBus& events)
     : impl_(std::make_unique<Impl>(std::move(settings), clock, tenants, events)) {}

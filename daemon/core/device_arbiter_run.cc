@@ -10,9 +10,6 @@
 namespace npud {
 namespace {
 
-// A wait on a clock that may be the system's or stand still: long waits are cut, so that the clock is looked at again.
-constexpr Duration longest_wait{60'000'000};
-
 // How often a program whose footprint grew while it came in is tried again.
 constexpr int max_bring_in_attempts = 3;
 

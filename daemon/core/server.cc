@@ -7,20 +7,14 @@
 
 #include "core/priority_class.h"
 #include "core/server_impl.h"
+#include "core/utf8.h"
 #include "core/validate.h"
 
 namespace npud {
 namespace {
 
-constexpr Duration longest_wait{60'000'000};
 constexpr Duration throttle_event_interval{1'000'000};
 constexpr std::size_t names_in_errors = 8;
-
-std::string printable(const std::string& name) {
-  std::string text;
-  for (const char c : name.substr(0, 80)) text += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? '?' : c;
-  return name.size() > 80 ? text + "…" : text;
-}
 
 Event model_event(EventKind kind, const Servable& servable, std::string message) {
   Event event;

@@ -11,7 +11,6 @@
 namespace npud {
 namespace {
 
-constexpr Duration longest_wait{60'000'000};
 // Batches that a submitting thread runs one after the other before it leaves the rest to the workers.
 constexpr int max_inline_runs = 16;
 

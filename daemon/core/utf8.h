@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace npud {
@@ -39,6 +40,14 @@ constexpr std::string_view utf8_prefix(std::string_view text, std::size_t most_b
   if (text.size() <= most_bytes) return text;
   while (most_bytes > 0 && (static_cast<unsigned char>(text[most_bytes]) & 0xc0) == 0x80) --most_bytes;
   return text.substr(0, most_bytes);
+}
+
+// A name from a message, short enough and without control characters, for a sentence.
+inline std::string printable(std::string_view name) {
+  const std::string_view shown = utf8_prefix(name, 80);
+  std::string text;
+  for (const char c : shown) text += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? '?' : c;
+  return shown.size() < name.size() ? text + "…" : text;
 }
 
 }  // namespace npud

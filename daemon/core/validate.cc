@@ -6,6 +6,8 @@
 #include <format>
 #include <ranges>
 
+#include "core/utf8.h"
+
 namespace npud {
 namespace {
 
@@ -15,12 +17,7 @@ std::string names_of(const std::vector<TensorInfo>& infos) {
   return text.empty() ? "none" : text;
 }
 
-// A name from a message, short enough and printable for an error.
-std::string quoted(const std::string& name) {
-  std::string text;
-  for (const char c : name.substr(0, 80)) text += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? '?' : c;
-  return "'" + text + (name.size() > 80 ? "…" : "") + "'";
-}
+std::string quoted(const std::string& name) { return "'" + printable(name) + "'"; }
 
 std::unexpected<Error> bad(std::string message) { return fail(ErrorCode::invalid_argument, std::move(message)); }
 

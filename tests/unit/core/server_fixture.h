@@ -143,6 +143,13 @@ class ServerFixture : public testing::Test {
     r.payload_bytes = values.size() * 4;
     return r;
   }
+  // A model "m" whose runs stay until it is released.
+  std::shared_ptr<Doubler> add_held(QueueSettings settings = {}) {
+    auto model = std::make_shared<Doubler>("m", 1, std::move(settings));
+    server->add(model);
+    model->hold();
+    return model;
+  }
   std::future<Result<Response>> submit(Request r) {
     auto promise = std::make_shared<std::promise<Result<Response>>>();
     auto future = promise->get_future();

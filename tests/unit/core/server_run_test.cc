@@ -13,9 +13,7 @@ using ServerRunTest = ServerFixture;
 
 TEST_F(ServerRunTest, ARequestThatExpiresInTheQueueNeverRuns) {
   make({4, 0, 0}, &manual);
-  auto model = std::make_shared<Doubler>("m");
-  server->add(model);
-  model->hold();
+  auto model = add_held();
   auto first = submit(request("m"));
   model->wait_running(1);
   Request late = request("m");
@@ -37,9 +35,7 @@ TEST_F(ServerRunTest, ARequestThatExpiresInTheQueueNeverRuns) {
 
 TEST_F(ServerRunTest, AResultAfterItsTimeIsNoSuccess) {
   make({4, 0, 0}, &manual);
-  auto model = std::make_shared<Doubler>("m");
-  server->add(model);
-  model->hold();
+  auto model = add_held();
   Request slow = request("m");
   slow.deadline = manual.now() + 10ms;
   auto result = submit(std::move(slow));
@@ -132,9 +128,7 @@ TEST_F(InlineTest, WhatComesMeanwhileIsRunToo) {
 }
 
 TEST_F(ServerRunTest, CancellingAQueuedRequestEndsItAtOnce) {
-  auto model = std::make_shared<Doubler>("m");
-  server->add(model);
-  model->hold();
+  auto model = add_held();
   auto first = submit(request("m"));
   model->wait_running(1);
   std::stop_source stop;
@@ -246,11 +240,7 @@ TEST_F(ServerRunTest, AFailedRunFailsItsRequestsAndCountsThem) {
 }
 
 TEST_F(ServerRunTest, AFloodOfOneTenantDoesntHoldUpAnother) {
-  QueueSettings settings;
-  settings.max_queued = 100;
-  auto model = std::make_shared<Doubler>("m", 1, settings);
-  server->add(model);
-  model->hold();
+  auto model = add_held({.max_queued = 100});
   std::vector<std::future<Result<Response>>> futures;
   for (int i = 0; i < 50; ++i) futures.push_back(submit(request("m")));
   model->wait_running(1);

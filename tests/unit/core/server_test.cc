@@ -54,11 +54,7 @@ TEST_F(ServerTest, TheNewestVersionIsTheDefault) {
 }
 
 TEST_F(ServerTest, AFullQueueSaysWhenToComeBack) {
-  QueueSettings settings;
-  settings.max_queued = 2;
-  auto model = std::make_shared<Doubler>("m", 1, settings);
-  server->add(model);
-  model->hold();
+  auto model = add_held({.max_queued = 2});
   std::vector<std::future<Result<Response>>> futures;
   futures.push_back(submit(request("m")));
   model->wait_running(1);
@@ -76,9 +72,7 @@ TEST_F(ServerTest, AFullQueueSaysWhenToComeBack) {
 
 TEST_F(ServerTest, ATenantsCapsHoldAndAreSaid) {
   auto watcher = events.subscribe();
-  auto model = std::make_shared<Doubler>("m");
-  server->add(model);
-  model->hold();
+  auto model = add_held();
   auto first = submit(request("m", {1}, capped)), second = submit(request("m", {1}, capped));
   const auto third = submit(request("m", {1}, capped)).get();
   EXPECT_EQ(third.error().code, ErrorCode::resource_exhausted);
@@ -127,9 +121,7 @@ TEST_F(ServerTest, AReplacedVersionEndsWhatItHasAndIsLetGo) {
 }
 
 TEST_F(ServerTest, ADrainedModelRefusesAndResumes) {
-  auto model = std::make_shared<Doubler>("m");
-  server->add(model);
-  model->hold();
+  auto model = add_held();
   auto running = submit(request("m"));
   model->wait_running(1);
   EXPECT_EQ(server->drain_model("m", clock.now() + 5ms).error().code, ErrorCode::deadline_exceeded);
