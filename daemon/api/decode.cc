@@ -6,6 +6,8 @@
 #include <format>
 #include <limits>
 
+#include "core/utf8.h"
+
 namespace npud::api {
 namespace {
 
@@ -21,7 +23,7 @@ std::unexpected<Error> invalid(std::string message) { return fail(ErrorCode::inv
 // Names come back in messages: quoted, printable, short.
 std::string shown(std::string_view name) {
   std::string out = "'";
-  for (unsigned char c : name.substr(0, 64)) {
+  for (unsigned char c : utf8_prefix(name, 64)) {
     if (c < 0x20 || c == 0x7f) {
       out += std::format("\\x{:02x}", c);
     } else {

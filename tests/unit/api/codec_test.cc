@@ -8,6 +8,7 @@
 #include "api/decode.h"
 #include "api/encode.h"
 #include "api/status.h"
+#include "core/utf8.h"
 #include "rpc/status_details.pb.h"
 
 namespace npud::api {
@@ -96,6 +97,9 @@ TEST(Decode, NamesInMessagesArePrintableAndShort) {
   const std::string error = decode_infer(message, {}).error().message;
   EXPECT_THAT(error, HasSubstr("\\x0a\\x1b[31m"));
   EXPECT_LT(error.size(), 400u);
+  message->mutable_inputs(0)->set_datatype("x" + std::string(63, 'x').replace(62, 1, "é") +
+                                           "y");  // é is bytes 63 and 64
+  EXPECT_TRUE(is_utf8(decode_infer(message, {}).error().message)) << "cut inside a character";
 }
 
 TEST(Decode, SharedMemoryWithoutARegionStoreIsRefused) {
