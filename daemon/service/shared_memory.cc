@@ -191,6 +191,52 @@ Result<> SharedMemory::check(const api::RegionOwner& owner, const api::RegionPar
   return check_size(**region, part);
 }
 
+// Counts bytes before they are allocated; they are given back with the last reference to what this returns.
+Result<std::shared_ptr<void>> SharedMemory::count(const api::RegionOwner& owner, std::uint64_t size_bytes) const {
+  const std::uint64_t most = config_.max_in_flight_bytes;
+  if (size_bytes > most / 2) {
+    return fail(ErrorCode::invalid_argument,
+                std::format("{} bytes from shared memory: one user may have {} in flight, half of "
+                            "shared_memory.max_in_flight_bytes: send less at once, or have it raised",
+                            size_bytes, most / 2));
+  }
+  if (size_bytes == 0) {
+    return std::shared_ptr<void>();
+  }
+  std::unique_lock lock(copies_->mutex);
+  const auto held = copies_->bytes.find(owner);
+  const std::uint64_t own_bytes = held == copies_->bytes.end() ? 0 : held->second;
+  // What it may still take, so that it holds no more than it leaves free.
+  const std::uint64_t free_bytes = most - copies_->total_bytes;
+  const std::uint64_t left_bytes = free_bytes > own_bytes ? (free_bytes - own_bytes) / 2 : 0;
+  if (size_bytes > left_bytes) {
+    Error error{ErrorCode::resource_exhausted,
+                std::format("this user's inputs from shared memory in flight would exceed what they leave free of {} "
+                            "bytes (shared_memory.max_in_flight_bytes); retry later",
+                            most),
+                std::chrono::milliseconds(20),
+                size_bytes,
+                {}};
+    error.bytes_free = left_bytes;
+    return std::unexpected(error);
+  }
+  copies_->bytes[owner] += size_bytes;
+  copies_->total_bytes += size_bytes;
+  lock.unlock();
+  return std::shared_ptr<void>(nullptr, [copies = copies_, owner, size_bytes](void*) {
+    const std::lock_guard lock(copies->mutex);
+    copies->total_bytes -= size_bytes;
+    if (const auto own = copies->bytes.find(owner); (own->second -= size_bytes) == 0) {
+      copies->bytes.erase(own);
+    }
+  });
+}
+
+std::uint64_t SharedMemory::bytes_in_flight() const {
+  const std::lock_guard lock(copies_->mutex);
+  return copies_->total_bytes;
+}
+
 Result<Buffer> SharedMemory::read(const api::RegionOwner& owner, const api::RegionPart& part) {
   auto region = find(owner, part);
   if (!region) {
@@ -199,21 +245,10 @@ Result<Buffer> SharedMemory::read(const api::RegionOwner& owner, const api::Regi
   if (auto checked = check_size(**region, part); !checked) {
     return std::unexpected(checked.error());
   }
-  // Counted before it is allocated, given back with the last reference to the buffer.
-  if (in_flight_bytes_->fetch_add(part.size_bytes) + part.size_bytes > config_.max_in_flight_bytes) {
-    const std::uint64_t held = in_flight_bytes_->fetch_sub(part.size_bytes) - part.size_bytes;
-    Error error{ErrorCode::resource_exhausted,
-                std::format("inputs from shared memory in flight would exceed {} bytes "
-                            "(shared_memory.max_in_flight_bytes); retry later",
-                            config_.max_in_flight_bytes),
-                std::chrono::milliseconds(20),
-                part.size_bytes,
-                {}};
-    error.bytes_free = config_.max_in_flight_bytes - std::min(held, config_.max_in_flight_bytes);
-    return std::unexpected(error);
+  auto counted = count(owner, part.size_bytes);
+  if (!counted) {
+    return std::unexpected(counted.error());
   }
-  const std::shared_ptr<void> counted(nullptr,
-                                      [bytes = in_flight_bytes_, n = part.size_bytes](void*) { bytes->fetch_sub(n); });
   Buffer memory = Buffer::allocate(part.size_bytes);
   std::span<std::byte> left = memory.bytes();
   std::uint64_t offset_bytes = (*region)->info.offset_bytes + part.offset_bytes;
@@ -238,7 +273,7 @@ Result<Buffer> SharedMemory::read(const api::RegionOwner& owner, const api::Regi
     std::shared_ptr<void> counted;
   };
   const std::span<std::byte> bytes = memory.bytes();
-  return Buffer(std::make_shared<Held>(std::move(memory), counted), bytes);
+  return Buffer(std::make_shared<Held>(std::move(memory), *std::move(counted)), bytes);
 }
 
 Result<> SharedMemory::write(const api::RegionOwner& owner, const api::RegionPart& part,

@@ -2,7 +2,6 @@
 // POSIX shared memory that clients registered, held for them by descriptor.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +23,7 @@ namespace npud {
 // syscalls of the bytes on the socket.
 //
 // Each use checks the size by fstat(); copies in flight are bounded by max_in_flight_bytes for all callers together.
+// What one owner holds may not exceed what it leaves free, so that nobody can lock the others out: alone it gets half.
 class SharedMemory final : public api::Regions {
  public:
   explicit SharedMemory(SharedMemoryConfig config, System& system = System::real(), std::string directory = "/dev/shm");
@@ -36,7 +36,7 @@ class SharedMemory final : public api::Regions {
   Result<> check(const api::RegionOwner& owner, const api::RegionPart& part) const override;
   Result<> write(const api::RegionOwner& owner, const api::RegionPart& part, std::span<const std::byte> data) override;
   std::uint64_t region_count() const override;
-  std::uint64_t bytes_in_flight() const override { return *in_flight_bytes_; }
+  std::uint64_t bytes_in_flight() const override;
 
  private:
   struct Region {
@@ -44,15 +44,21 @@ class SharedMemory final : public api::Regions {
     UniqueFd fd;
     bool writable = false;
   };
+  struct Copies {
+    std::mutex mutex;
+    std::uint64_t total_bytes = 0;                    // under mutex
+    std::map<api::RegionOwner, std::uint64_t> bytes;  // under mutex; of those who hold some
+  };
   Result<std::shared_ptr<const Region>> find(const api::RegionOwner& owner, const api::RegionPart& part) const;
   Result<> check_size(const Region& region, const api::RegionPart& part) const;
+  Result<std::shared_ptr<void>> count(const api::RegionOwner& owner, std::uint64_t size_bytes) const;
 
   const SharedMemoryConfig config_;
   System& system_;
   const std::string directory_path_;
   UniqueFd directory_;
   // Outlives this object in the buffers that were read.
-  const std::shared_ptr<std::atomic<std::uint64_t>> in_flight_bytes_ = std::make_shared<std::atomic<std::uint64_t>>(0);
+  const std::shared_ptr<Copies> copies_ = std::make_shared<Copies>();
   mutable std::mutex mutex_;
   std::map<api::RegionOwner, std::map<std::string, std::shared_ptr<const Region>>> regions_;  // under mutex_
 };

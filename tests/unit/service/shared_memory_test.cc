@@ -169,18 +169,54 @@ TEST_F(SharedMemoryTest, CountsAndBytesAreBounded) {
   EXPECT_EQ(memory.add(owner, ::getuid(), {"4", "/a", 0, 1}).error().code, ErrorCode::resource_exhausted);
   EXPECT_EQ(memory.add(owner, ::getuid(), {"1", "/a", 0, 1}).error().code, ErrorCode::already_exists);
   {
-    auto first = memory.read(owner, {"0", 0, 1 << 15});
+    auto first = memory.read(owner, {"0", 0, 3 << 13});
     ASSERT_TRUE(first);
-    EXPECT_EQ(memory.bytes_in_flight(), 1u << 15);
-    auto second = memory.read(owner, {"0", 0, (1 << 15) + 1});
+    EXPECT_EQ(memory.bytes_in_flight(), 3u << 13);
+    auto second = memory.read(owner, {"0", 0, (1 << 13) + 1});
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().code, ErrorCode::resource_exhausted);
     EXPECT_TRUE(second.error().retry_after);
-    EXPECT_EQ(second.error().bytes_free, 1u << 15);
+    EXPECT_EQ(second.error().bytes_free, 1u << 13);
+    EXPECT_TRUE(memory.read(owner, {"0", 0, 1 << 13}));
   }
   EXPECT_EQ(memory.bytes_in_flight(), 0u);
   memory.remove(owner, "");
   EXPECT_EQ(memory.region_count(), 0u);
+}
+
+TEST_F(SharedMemoryTest, WhatCanNeverFitIsNotToBeTriedAgain) {
+  SharedMemory memory(config_, System::real(), directory_);
+  UniqueFd fd = object("a", 1 << 17);
+  ASSERT_TRUE(memory.add(owner, ::getuid(), {"in", "/a", 0, 1 << 17}));
+  EXPECT_TRUE(memory.read(owner, {"in", 0, 1 << 15}));
+  auto data = memory.read(owner, {"in", 0, (1 << 15) + 1});
+  ASSERT_FALSE(data);
+  EXPECT_EQ(data.error().code, ErrorCode::invalid_argument);
+  EXPECT_FALSE(data.error().retry_after);
+  EXPECT_EQ(memory.bytes_in_flight(), 0u);
+}
+
+TEST_F(SharedMemoryTest, NobodyHoldsMoreThanIsLeftForOthers) {
+  SharedMemory memory(config_, System::real(), directory_);
+  UniqueFd fd = object("a", 1 << 17);
+  std::vector<Buffer> held;
+  std::uint64_t before = 0;
+  for (int user = 0; user < 4; ++user) {
+    const std::string name = "uid:" + std::to_string(user);
+    ASSERT_TRUE(memory.add(name, ::getuid(), {"in", "/a", 0, 1 << 17}));
+    std::uint64_t taken = 0;
+    while (auto data = memory.read(name, {"in", 0, 256})) {
+      held.push_back(*std::move(data));
+      taken += 256;
+    }
+    // Half of what the ones before left.
+    EXPECT_EQ(taken, ((1u << 16) - before) / 2);
+    before += taken;
+    EXPECT_EQ(memory.bytes_in_flight(), before);
+  }
+  held.clear();
+  EXPECT_EQ(memory.bytes_in_flight(), 0u);
+  EXPECT_TRUE(memory.read("uid:0", {"in", 0, 1 << 15})) << "what was given back isn't there";
 }
 
 }  // namespace
