@@ -71,6 +71,18 @@ void explain_nodes(const std::vector<NodePlacement>& placements, v1::ExplainResp
       placements.size(), counts, macs));
 }
 
+// `wait(until)` in pieces, so that a caller who has gone away holds no thread of the pool.
+template <class Wait>
+Result<> wait_while_wanted(const grpc::CallbackServerContext& context, Clock& clock, TimePoint until, Wait wait) {
+  for (;;) {
+    const TimePoint piece = std::min(until, clock.now() + std::chrono::milliseconds(200));
+    Result<> result = wait(piece);
+    if (result || result.error().code != ErrorCode::deadline_exceeded || piece == until || context.IsCancelled()) {
+      return result;
+    }
+  }
+}
+
 }  // namespace
 
 void ControlService::set_tenant(v1::TenantId* out, TenantId tenant) const {
@@ -285,20 +297,26 @@ ControlService::Reactor* ControlService::ListRunning(Context* context, const v1:
 
 ControlService::Reactor* ControlService::Drain(Context* context, const v1::DrainRequest* request, v1::DrainResponse*) {
   const TimePoint until = deadline_or(*context, backend_.clock, std::chrono::seconds(60));
-  return answer_later(
-      backend_.blocking, callers_, context, Right::administrator, [this, request, until](const Caller&) -> Result<> {
-        switch (request->what_case()) {
-          case v1::DrainRequest::kDevice: {
-            auto handle = device(request->device());
-            return handle ? (*handle)->arbiter->drain(until) : Result<>(std::unexpected(handle.error()));
-          }
-          case v1::DrainRequest::kModel:
-            return backend_.server.drain_model(request->model(), until);
-          case v1::DrainRequest::WHAT_NOT_SET:
-            break;
-        }
-        return fail(ErrorCode::invalid_argument, "say what to drain: a device or a model");
-      });
+  return answer_later(backend_.blocking, callers_, context, Right::administrator,
+                      [this, context, request, until](const Caller&) -> Result<> {
+                        switch (request->what_case()) {
+                          case v1::DrainRequest::kDevice: {
+                            auto handle = device(request->device());
+                            if (!handle) {
+                              return std::unexpected(handle.error());
+                            }
+                            return wait_while_wanted(*context, backend_.clock, until,
+                                                     [&](TimePoint piece) { return (*handle)->arbiter->drain(piece); });
+                          }
+                          case v1::DrainRequest::kModel:
+                            return wait_while_wanted(*context, backend_.clock, until, [&](TimePoint piece) {
+                              return backend_.server.drain_model(request->model(), piece);
+                            });
+                          case v1::DrainRequest::WHAT_NOT_SET:
+                            break;
+                        }
+                        return fail(ErrorCode::invalid_argument, "say what to drain: a device or a model");
+                      });
 }
 
 ControlService::Reactor* ControlService::Resume(Context* context, const v1::ResumeRequest* request,

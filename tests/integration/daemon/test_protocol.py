@@ -172,6 +172,24 @@ class Protocol(DaemonTest):
         self.refused(Code.NOT_FOUND, "there is no device 'gpu'; there are: host", self.client.control.ListPrograms,
                      control_pb2.ListProgramsRequest(device="gpu"))
 
+    def test_drains_whose_callers_left_hold_up_nobody(self):
+        busy = self.client.inference.ModelInfer.future(spin_request(10**12), timeout=600)
+        self.addCleanup(busy.cancel)
+        while not self.client.control.ListRunning(control_pb2.ListRunningRequest(), timeout=60).running:
+            time.sleep(0.01)
+        drains = [self.client.control.Drain.future(control_pb2.DrainRequest(model="spin"), timeout=600) for _ in range(4)]
+        while not any(q.draining for q in self.client.control.ListRunning(control_pb2.ListRunningRequest(), timeout=60).queues):
+            time.sleep(0.01)
+        self.assertFalse(any(drain.done() for drain in drains), "a drain ended while a request ran")
+        for drain in drains:
+            drain.cancel()
+        with self.assertRaises(grpc.RpcError) as caught:
+            self.client.control.ResetDevice(control_pb2.ResetDeviceRequest(device="host"), timeout=60)
+        self.assertEqual(caught.exception.code(), Code.FAILED_PRECONDITION, "the reset had to wait for the drains")
+        busy.cancel()
+        self.client.control.Drain(control_pb2.DrainRequest(model="spin"), timeout=60)
+        self.client.control.Resume(control_pb2.ResumeRequest(model="spin"), timeout=60)
+
     def test_drain_and_resume(self):
         self.client.control.Drain(control_pb2.DrainRequest(model="echo"), timeout=60)
         with self.assertRaises(grpc.RpcError) as caught:
