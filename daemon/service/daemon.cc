@@ -201,11 +201,13 @@ Result<> Daemon::open_sockets() {
     if (auto enabled = grpc_->enable_tls(config_.tls); !enabled) {
       return enabled;
     }
-    auto listener = listen_tcp(config_.tls.address);
-    if (!listener) {
-      return std::unexpected(listener.error());
+    auto tcp = listen_tcp(config_.tls.address);
+    if (!tcp) {
+      return std::unexpected(tcp.error());
     }
-    listeners->push_back(std::move(*listener));
+    for (Listener& listener : *tcp) {
+      listeners->push_back(std::move(listener));
+    }
   }
   if (listeners->empty()) {
     return fail(ErrorCode::invalid_argument, "there is nothing to listen on: set server.socket or tls.address");
@@ -267,7 +269,10 @@ void Daemon::begin_to_serve() {
   grpc_->set_serving(true);
   std::string addresses;
   for (const Listener& listener : connections_->listeners()) {
-    addresses += (addresses.empty() ? "" : " ") + listener.address();
+    // A name with several addresses stands for them all.
+    if (!addresses.ends_with(listener.address())) {
+      addresses += (addresses.empty() ? "" : " ") + listener.address();
+    }
   }
   const std::size_t versions = server_->all().size();
   log_line(LogLevel::notice, message_id::started,

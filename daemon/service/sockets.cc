@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,6 +12,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <expected>
 #include <format>
 #include <memory>
 
@@ -55,6 +57,48 @@ Result<> clear_the_way(const std::string& path, const sockaddr_un& address) {
     return failed(std::format("can't replace the stale socket {}", path));
   }
   return {};
+}
+
+in_port_t& port_of(sockaddr& address) {
+  return address.sa_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                       : reinterpret_cast<sockaddr_in&>(address).sin_port;
+}
+
+// Listens on one of a name's addresses, `only_one` of them or not. `port` is used if it isn't 0, and then says which it
+// is. The error is an errno.
+std::expected<UniqueFd, int> listen_at(const addrinfo& info, bool only_one, in_port_t& port) {
+  UniqueFd fd(::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) {
+    return std::unexpected(errno);
+  }
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (info.ai_family == AF_INET6 && !only_one) {
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);  // its IPv4 twin has a socket of its own
+  }
+  sockaddr_storage at{};
+  std::memcpy(&at, info.ai_addr, info.ai_addrlen);
+  auto& address = reinterpret_cast<sockaddr&>(at);
+  if (port != 0) {
+    port_of(address) = port;
+  }
+  socklen_t size = info.ai_addrlen;
+  if (::bind(fd.get(), &address, size) != 0 || ::listen(fd.get(), backlog) != 0 ||
+      ::getsockname(fd.get(), &address, &size) != 0) {
+    return std::unexpected(errno);
+  }
+  port = port_of(address);
+  return fd;
+}
+
+// Names that stand twice in /etc/hosts have the same address twice.
+bool stands_before(const addrinfo& info, const addrinfo* first) {
+  for (; first != &info; first = first->ai_next) {
+    if (first->ai_addrlen == info.ai_addrlen && std::memcmp(first->ai_addr, info.ai_addr, info.ai_addrlen) == 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -118,7 +162,7 @@ Result<Listener> listen_unix(const ServerConfig& config) {
   return listener;
 }
 
-Result<Listener> listen_tcp(const std::string& address) {
+Result<std::vector<Listener>> listen_tcp(const std::string& address) {
   const auto colon = address.rfind(':');
   if (colon == std::string::npos || colon + 1 == address.size()) {
     return fail(ErrorCode::invalid_argument, std::format("'{}' is no host:port", address));
@@ -138,22 +182,29 @@ Result<Listener> listen_tcp(const std::string& address) {
     return fail(ErrorCode::invalid_argument, std::format("'{}': {}", address, ::gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  UniqueFd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) {
-    return failed("can't make a TCP socket");
+  std::vector<Listener> listeners;
+  int absent = 0;
+  in_port_t port = 0;  // network order; port 0 is chosen with the first address, the others follow
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    if (stands_before(*info, found)) {
+      continue;
+    }
+    auto fd = listen_at(*info, found->ai_next == nullptr, port);
+    if (fd) {
+      listeners.emplace_back(std::move(*fd), ListenerKind::tcp_tls,
+                             std::format("tcp:{}:{}", address.substr(0, colon), ntohs(port)));
+    } else if (fd.error() == EAFNOSUPPORT || fd.error() == EADDRNOTAVAIL) {
+      absent = fd.error();
+    } else {
+      errno = fd.error();
+      return failed(std::format("can't listen on {}", address));
+    }
   }
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd.get(), backlog) != 0) {
+  if (listeners.empty()) {
+    errno = absent;
     return failed(std::format("can't listen on {}", address));
   }
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  char port[16] = "?";
-  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) == 0) {
-    ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof port, NI_NUMERICSERV);
-  }
-  return Listener(std::move(fd), ListenerKind::tcp_tls, std::format("tcp:{}:{}", address.substr(0, colon), port));
+  return listeners;
 }
 
 Result<std::vector<Listener>> passed_listeners() {

@@ -37,8 +37,9 @@ class Listener {
 // process serves is an error, and anything that isn't a socket is left alone and is an error.
 Result<Listener> listen_unix(const ServerConfig& config);
 
-// "host:port", an address of this machine.
-Result<Listener> listen_tcp(const std::string& address);
+// "host:port": every address of this machine that the name has. Those of a family that the machine doesn't have are
+// left out, as long as one remains.
+Result<std::vector<Listener>> listen_tcp(const std::string& address);
 
 // The sockets in $LISTEN_FDS, if they are meant for this process. Stream sockets of the unix family that listen;
 // anything else is an error.
