@@ -62,7 +62,7 @@ class SessionAllocator final : public OrtAllocator, private Reserve {
   const Ort::MemoryInfo memory_info_;
   std::atomic<std::uint64_t> held_bytes_{0}, refusals_{0}, refused_total_bytes_{0};
 
-  mutable std::mutex mutex_;                         // all below
+  mutable std::mutex mutex_;  // all below
   // By size; within a size the last given back is at the end. A size stays here empty until run_ended() sweeps.
   std::map<std::uint64_t, std::vector<Kept>> kept_;
   std::uint64_t in_use_bytes_ = 0;
