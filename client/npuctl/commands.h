@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <csignal>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "npud/client.h"
@@ -17,12 +19,14 @@ namespace npud::ctl {
 struct Session {
   client::ConnectOptions connect;
   client::Tls tls;
-  double timeout_s = 5;
+  std::optional<double> timeout_s;  // of each call; none: 5, and as long as it takes for loading and inference
   bool json = false;
   std::function<int()> run;  // returns the exit status
 
   // Connects; on failure nothing is printed.
   client::Result<client::Client> open() const;
+  // What --timeout says, if it was given.
+  std::optional<std::chrono::milliseconds> timeout() const;
 };
 
 void add_model_commands(CLI::App& app, Session& session);  // models, metadata, config, stats, load, unload

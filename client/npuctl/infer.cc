@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <format>
 #include <iostream>
+#include <map>
 #include <memory>
 
 #include "commands.h"
@@ -19,7 +20,7 @@ struct Args {
   std::string model, version, output_directory;
   std::vector<std::string> inputs, outputs;
   std::uint64_t priority = 0;
-  double timeout_s = 0;
+  double within_s = 0;
 };
 
 template <class T>
@@ -85,7 +86,8 @@ int infer(const Session& session, const Args& args) {
   request.model = args.model;
   request.version = args.version;
   request.priority = args.priority;
-  if (args.timeout_s > 0) request.timeout = std::chrono::microseconds(static_cast<std::int64_t>(args.timeout_s * 1e6));
+  request.timeout = session.timeout();
+  if (args.within_s > 0) request.timeout = std::chrono::microseconds(static_cast<std::int64_t>(args.within_s * 1e6));
   for (const std::string& input : args.inputs) {
     auto equals = input.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -113,6 +115,16 @@ int infer(const Session& session, const Args& args) {
   if (!client) return report(client.error());
   auto result = client->infer(std::move(request));
   if (!result) return report(result.error());
+  if (!args.output_directory.empty()) {
+    std::map<std::string, std::string> files;  // and whose they are
+    for (const client::Tensor& tensor : result->outputs) {
+      auto [other, fresh] = files.emplace(file_name_of(tensor.name), tensor.name);
+      if (fresh) continue;
+      std::cerr << std::format("npuctl: outputs {} and {} would both be {}: ask for one at a time with --only\n",
+                               printable(other->second), printable(tensor.name), other->first);
+      return exit_failed;
+    }
+  }
 
   Table table({"OUTPUT", "TYPE", "SHAPE", args.output_directory.empty() ? "VALUES" : "FILE"});
   std::string json;
@@ -157,7 +169,7 @@ void add_infer_command(CLI::App& app, Session& session) {
   command->add_option("--only", args->outputs, "Ask for these outputs alone")->type_name("NAME");
   command->add_option("--model-version", args->version, "Its version (by the model's version policy)");
   command->add_option("--priority", args->priority, "1 is highest (the model's default)");
-  command->add_option("--within", args->timeout_s, "Give up when it isn't done in as many seconds")
+  command->add_option("--within", args->within_s, "Give up when it isn't done in as many seconds")
       ->check(CLI::Range(0.001, 86400.0))
       ->type_name("SECONDS");
   command->callback([&session, args] { session.run = [&session, args] { return infer(session, *args); }; });

@@ -16,9 +16,14 @@ void catch_interrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+std::optional<std::chrono::milliseconds> Session::timeout() const {
+  if (!timeout_s) return std::nullopt;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(*timeout_s * 1000));
+}
+
 client::Result<client::Client> Session::open() const {
   client::ConnectOptions options = connect;
-  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
+  if (auto given = timeout()) options.timeout = *given;
   if (!tls.ca_file.empty() || !tls.certificate_file.empty() || !tls.key_file.empty()) options.tls = tls;
   return client::Client::connect(options);
 }
@@ -47,7 +52,7 @@ int main(int argc, char** argv) {
       ->check(CLI::ExistingFile);
   app.add_option("--server-name", session.tls.server_name,
                  "For host:port: the name in npud's certificate, if it isn't the host's");
-  app.add_option("--timeout", session.timeout_s, "Seconds to wait for an answer (5)")
+  app.add_option("--timeout", session.timeout_s, "Seconds to wait for an answer (5; longer to load)")
       ->check(CLI::Range(0.01, 86400.0))
       ->type_name("SECONDS");
   app.add_flag("--json", session.json, "Print JSON for programs");

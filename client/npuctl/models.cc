@@ -97,7 +97,9 @@ int load(const Session& session, const std::vector<std::string>& models, bool lo
   if (!client) return report(client.error());
   int status = exit_ok;
   for (const std::string& model : models) {
-    auto done = loading ? client->load(model) : client->unload(model);
+    constexpr std::chrono::minutes enough{10};
+    const auto timeout = session.timeout().value_or(enough);
+    auto done = loading ? client->load(model, timeout) : client->unload(model, timeout);
     if (!done) {
       status = report(done.error());
     } else if (!session.json) {

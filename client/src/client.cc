@@ -14,9 +14,6 @@ namespace {
 
 using std::chrono::system_clock;
 
-// Calls about the server and its models: loading may take long, everything else answers at once.
-constexpr std::chrono::minutes kLoadTimeout{10};
-
 // One unary call by its stub method: `call(context, &response)`.
 template <class Response, class Method>
 Result<Response> call(std::chrono::milliseconds timeout, Method method) {
@@ -123,20 +120,20 @@ Result<inference::RepositoryIndexResponse> Client::repository_index(bool only_re
   });
 }
 
-Result<> Client::load(const std::string& model) const {
+Result<> Client::load(const std::string& model, std::chrono::milliseconds timeout) const {
   inference::RepositoryModelLoadRequest request;
   request.set_model_name(model);
   return call<inference::RepositoryModelLoadResponse>(
-             kLoadTimeout,
+             timeout,
              [&](auto* context, auto* out) { return state_->inference->RepositoryModelLoad(context, request, out); })
       .transform([](const auto&) {});
 }
 
-Result<> Client::unload(const std::string& model) const {
+Result<> Client::unload(const std::string& model, std::chrono::milliseconds timeout) const {
   inference::RepositoryModelUnloadRequest request;
   request.set_model_name(model);
   return call<inference::RepositoryModelUnloadResponse>(
-             kLoadTimeout,
+             timeout,
              [&](auto* context, auto* out) { return state_->inference->RepositoryModelUnload(context, request, out); })
       .transform([](const auto&) {});
 }

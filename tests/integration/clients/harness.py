@@ -12,8 +12,10 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("NPUD_BUILD", TOP / "build")).resolve()
 sys.path[:0] = [str(TOP / "client/examples/python"), str(BUILD / "python")]
+sys.path.append(str(TOP / "tests/integration/daemon"))  # last: it has a harness of its own
 
 from npud_examples.daemon import Daemon, find_program  # noqa: E402
+import onnx_writer  # noqa: E402
 
 SOUNDS = Path("/usr/share/sounds/alsa")
 CONFIG = "[devices.host]\nslots = 3\ncores = 1\n"

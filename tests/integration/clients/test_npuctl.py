@@ -8,12 +8,14 @@ import re
 import select
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
+from pathlib import Path
 
 import harness
 import numpy as np
-from harness import BUILD, environment, find_program, run
+from harness import BUILD, environment, find_program, onnx_writer, run
 
 
 class Npuctl(harness.DaemonTest):
@@ -287,14 +289,46 @@ class Loading(harness.DaemonTest):
         self.assertIn("silero_vad is loaded", done.stdout, "one that fails doesn't keep the others from loading")
 
 
+class SmallModels(unittest.TestCase):
+    """Models made for the purpose: one that runs as long as it is told, one whose outputs' names are one name as files."""
+
+    def test_infer_gives_up_in_time_and_overwrites_nothing(self):
+        directory = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="npud-small-")))
+        program = find_program(BUILD, "npuctl")
+        of_two = onnx_writer.graph("twins", [onnx_writer.node("Neg", ["X"], ["a/b"]), onnx_writer.node("Abs", ["X"], ["a_b"])],
+                                   [onnx_writer.value_info("X", onnx_writer.FLOAT, [1])],
+                                   [onnx_writer.value_info(name, onnx_writer.FLOAT, [1]) for name in ("a/b", "a_b")])
+        for name, model in (("spin", onnx_writer.spin()), ("twins", onnx_writer.model(of_two))):
+            (directory / "models" / name / "1").mkdir(parents=True)
+            (directory / "models" / name / "1" / "model.onnx").write_bytes(model)
+        np.save(directory / "n.npy", np.array([10**12]))
+        np.save(directory / "x.npy", np.array([1.0], dtype=np.float32))
+        out = directory / "out"
+        with harness.Daemon(find_program(BUILD), directory / "models") as daemon:
+            daemon.wait_for_socket()
+
+            def ctl(*args, status=0):
+                return run([program, "-a", daemon.address, *args], status)
+
+            twins = ["infer", "twins", "-i", f"X={directory / 'x.npy'}", "-o", out]
+            while ctl("models", status=None).stdout.count("READY") < 2:
+                time.sleep(0.05)
+            spin = ["infer", "spin", "-i", f"N={directory / 'n.npy'}"]
+            self.assertIn("DEADLINE_EXCEEDED", ctl("--timeout", "0.2", *spin, status=1).stderr)
+            self.assertIn("DEADLINE_EXCEEDED", ctl("--timeout", "200", *spin, "--within", "0.2", status=1).stderr)
+            done = ctl(*twins, status=1)
+            self.assertIn("outputs a/b and a_b would both be a_b.npy", done.stderr)
+            self.assertEqual(list(out.iterdir()), [])
+            ctl(*twins, "--only", "a/b")
+            self.assertEqual(np.load(out / "a_b.npy"), [-1.0])
+
+
 class Certificates(unittest.TestCase):
     """TCP with mutual TLS, through npuctl and so through libnpud."""
 
     def test_the_certificates_name_is_the_tenant(self):
         import shutil
         import socket
-        import tempfile
-        from pathlib import Path
         work = Path(tempfile.mkdtemp(prefix="npud-tls-"))
         self.addCleanup(shutil.rmtree, work, ignore_errors=True)
 
