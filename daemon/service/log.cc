@@ -32,11 +32,15 @@ bool stderr_is_the_journal() {
   return std::format("{}:{}", st.st_dev, st.st_ino) == stream;
 }
 
-void append_escaped(std::string& out, std::string_view text) {
+// `quoted`: stands between quotes, so that its own get a backslash.
+void append_escaped(std::string& out, std::string_view text, bool quoted = false) {
   for (unsigned char c : text) {
     if (c < 0x20 || c == 0x7f) {
       out += std::format("\\x{:02x}", c);
     } else {
+      if (quoted && (c == '"' || c == '\\')) {
+        out += '\\';
+      }
       out += static_cast<char>(c);
     }
   }
@@ -67,9 +71,9 @@ void write_stderr(LogLevel level, std::string_view sentence, LogFields fields) {
   append_escaped(line, sentence);
   for (const auto& [name, value] : fields) {
     line += std::format(" {}=", name);
-    const bool quote = value.empty() || value.find_first_of(" \"") != std::string::npos;
+    const bool quote = value.empty() || value.find_first_of(" \"\\=") != std::string::npos;
     line += quote ? "\"" : "";
-    append_escaped(line, value);
+    append_escaped(line, value, quote);
     line += quote ? "\"" : "";
   }
   line += '\n';
