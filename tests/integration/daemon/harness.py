@@ -115,7 +115,8 @@ def spin_request(count, request_id="s"):
 class Npud:
     """A daemon with a socket in a directory of its own. `sections` is TOML below [server]."""
 
-    def __init__(self, repository, *, server="", mode="none", sections="", poll_ms=100):
+    def __init__(self, repository, *, server="", mode="none", sections="", poll_ms=100, environment=None):
+        self.environment = environment
         self.directory = Path(tempfile.mkdtemp(prefix="npud-test-"))
         self.directory.chmod(0o755)
         self.socket = self.directory / "npud.sock"
@@ -131,7 +132,8 @@ class Npud:
 
     def start(self):
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([PROGRAM, "--config", self.settings], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen([PROGRAM, "--config", self.settings], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env={**os.environ, **(self.environment or {})})
 
     def log_text(self):
         return self.log.read_text(errors="replace")

@@ -113,13 +113,36 @@ class Lifecycle(unittest.TestCase):
         client.inference.ModelInfer(echo_request(), timeout=60)
         self.assertEqual(daemon.stop(), 0)
 
-    def test_systemd_is_told_what_happens_and_its_socket_is_used(self):
+    def notified(self):
+        """A directory with systemd's end of a notification socket in it, and that socket."""
         directory = Path(tempfile.mkdtemp(prefix="npud-notify-"))
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
         notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(notify.close)
         notify.bind(str(directory / "notify"))
         notify.settimeout(120)
+        return directory, notify
+
+    def test_a_reload_while_models_are_loaded_isnt_told_as_ready(self):
+        models = 2000
+        repository = Repository({f"m{i:04}": onnx_writer.echo() for i in range(models)})
+        self.addCleanup(repository.remove)
+        directory, notify = self.notified()
+        daemon = Npud(repository.path, environment={"NOTIFY_SOCKET": str(directory / "notify")})
+        self.addCleanup(daemon.remove)
+        daemon.wait_for_log("version 1 serves.")
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_log("The configuration was read again")
+        self.assertLess(daemon.log_text().split("The configuration was read again")[0].count("version 1 serves."), models)
+        heard = [notify.recv(4096).decode()]
+        while "READY=1" not in heard[-1]:
+            heard.append(notify.recv(4096).decode())
+        self.assertEqual(daemon.log_text().count("version 1 serves."), models, "it was told as ready while models were loaded")
+        self.assertFalse(any("RELOADING=1" in message for message in heard))
+        self.assertEqual(daemon.stop(), 0)
+
+    def test_systemd_is_told_what_happens_and_its_socket_is_used(self):
+        directory, notify = self.notified()
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
         listener.bind(str(directory / "passed.sock"))
