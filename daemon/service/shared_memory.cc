@@ -226,7 +226,9 @@ Result<std::shared_ptr<void>> SharedMemory::count(const api::RegionOwner& owner,
   return std::shared_ptr<void>(nullptr, [copies = copies_, owner, size_bytes](void*) {
     const std::lock_guard lock(copies->mutex);
     copies->total_bytes -= size_bytes;
-    if (const auto own = copies->bytes.find(owner); (own->second -= size_bytes) == 0) {
+    const auto own = copies->bytes.find(owner);
+    own->second -= size_bytes;
+    if (own->second == 0) {
       copies->bytes.erase(own);
     }
   });
