@@ -2,10 +2,12 @@
 // npud-bench-serving: compares a running npud with references, and prints a JSON line for each comparison.
 // bench/serving/run starts both.
 //
-//   npud-bench-serving echo NPUD-ADDRESS ECHO-ADDRESS [ROUNDS]       requests/s and latencies against a bare gRPC echo
-//   npud-bench-serving session NPUD-ADDRESS MODEL.onnx THREADS [ROUNDS]   OCR detection against the same session in
-//   this process npud-bench-serving shm NPUD-ADDRESS [ROUNDS]                     4 MiB tensors through shared memory
-//   against inline
+// npud-bench-serving echo NPUD-ADDRESS ECHO-ADDRESS [ROUNDS]
+//   requests/s and latencies against a bare gRPC echo
+// npud-bench-serving session NPUD-ADDRESS MODEL.onnx THREADS [ROUNDS]
+//   OCR detection against the same session in this process
+// npud-bench-serving shm NPUD-ADDRESS [ROUNDS]
+//   4 MiB tensors through shared memory against inline
 //
 // What is compared runs in turns of a second or so; a ratio is the median of the turns' ratios, so that what else the
 // machine does meets both sides alike.
