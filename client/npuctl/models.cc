@@ -97,8 +97,7 @@ int load(const Session& session, const std::vector<std::string>& models, bool lo
   if (!client) return report(client.error());
   int status = exit_ok;
   for (const std::string& model : models) {
-    constexpr std::chrono::minutes enough{10};
-    const auto timeout = session.timeout().value_or(enough);
+    const auto timeout = session.timeout().value_or(client::Client::load_timeout);
     auto done = loading ? client->load(model, timeout) : client->unload(model, timeout);
     if (!done) {
       status = report(done.error());

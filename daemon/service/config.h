@@ -105,8 +105,7 @@ struct SharedMemoryConfig {
   bool enabled = true;
   std::uint32_t max_regions_per_tenant = 64;
   std::uint64_t max_region_bytes = 1ull << 30;
-  std::uint64_t max_in_flight_bytes = 512ull
-                                      << 20;  // copies of inputs held for all requests together; a user alone: half
+  std::uint64_t max_in_flight_bytes = 512ull << 20;  // copies of inputs of all requests together; a user alone: half
 };
 
 struct AdminConfig {

@@ -131,9 +131,11 @@ class Client {
   Result<inference::ModelStatisticsResponse> model_statistics(const std::string& model = "",
                                                               const std::string& version = "") const;
   Result<inference::RepositoryIndexResponse> repository_index(bool only_ready = false) const;
-  // A load that isn't done within `timeout` goes on in the daemon.
-  Result<> load(const std::string& model, std::chrono::milliseconds timeout = std::chrono::minutes(10)) const;
-  Result<> unload(const std::string& model, std::chrono::milliseconds timeout = std::chrono::minutes(10)) const;
+  // Loading may take long, everything else answers at once. A load that isn't done within `timeout` goes on in the
+  // daemon.
+  static constexpr std::chrono::minutes load_timeout{10};
+  Result<> load(const std::string& model, std::chrono::milliseconds timeout = load_timeout) const;
+  Result<> unload(const std::string& model, std::chrono::milliseconds timeout = load_timeout) const;
 
   Result<InferResult> infer(InferRequest request) const;
   // `done` is called once, on a thread of the library's; it must not block for long.
