@@ -168,13 +168,16 @@ void Core::accumulate(const Job& job, const ConvTask& conv, Accumulators& sums) 
                             wiring_.core, job.done, s.height, kMinRows));
     garble_rows(sums, 0);
   }
-  if (options.int8_slack_needed && lacks_bank_slack(s.width, s.height, s.channels, s.in, conv.data_banks) &&
-      conv.data_banks < max_feature_banks(conv_kernel_bytes(s), s.in)) {
-    wiring_.log(std::format(
-        "core {}: task {} has features that nearly fill {} CBUF banks: its last rows are garbage (int8-slack=needed)",
-        wiring_.core, job.done, conv.data_banks));
-    const uint32_t rows = std::min(3u, s.out_height);
-    garble_rows(sums, (s.out_height - rows) * s.out_width);
+  const uint32_t lines = lines_in_banks(conv.data_banks, s.width, s.channels, s.in);
+  if (options.cbuf == Cbuf::kGarbage && s.height > lines) {
+    wiring_.log(
+        std::format("core {}: task {} has {} lines of features for {} CBUF banks, which hold {}: what comes of the "
+                    "others is garbage (cbuf=garbage)",
+                    wiring_.core, job.done, s.height, conv.data_banks, lines));
+    // Output rows that need no line beyond those.
+    const uint32_t reach = lines + s.pad_top;
+    const uint32_t rows = reach < s.kernel_height ? 0 : (reach - s.kernel_height) / s.stride_y + 1;
+    garble_rows(sums, std::min(rows, s.out_height) * s.out_width);
   }
   if (sums.floating) return;
   if (options.chained_int_accumulates && job.done > 0) {
@@ -204,7 +207,9 @@ Access Core::compute(Job& job) {
     std::lock_guard lock(mutex_);
     file = merged_registers();
   }
-  const TaskRules rules{.fp16_k128 = wiring_.options->fp16_k128_refused, .cbuf = wiring_.options->cbuf_strict};
+  const TaskRules rules{.fp16_k128 = wiring_.options->fp16_k128_refused,
+                        .cbuf = wiring_.options->cbuf == Cbuf::kStrict,
+                        .wide_cubes = false};
   job.task = decode_task(file, job.enable, violations_, rules);
   if (!violations_.empty() || !check_sizes(job.task)) return Access::kDone;
   DpuOperands operands;
@@ -220,6 +225,13 @@ Access Core::compute(Job& job) {
     sums = widen_source(job.task.dpu, operands.source);
   }
   job.result = run_dpu(job.task.dpu, sums, operands);
+  if (wiring_.options->wide_cubes_wrong && job.task.dpu.width >= kMaxCubeExtent - 1) {
+    wiring_.log(std::format("core {}: task {} has a cube {} wide: its end is garbage (wide-cubes=wrong)", wiring_.core,
+                            job.done, job.task.dpu.width));
+    // 54 elements, whatever they hold.
+    const size_t bytes = std::min<size_t>(54 * element_bytes(job.task.dpu.out), job.result.bytes.size());
+    for (std::byte& b : std::span(job.result.bytes).last(bytes)) b ^= std::byte{0x5a};
+  }
   charge(job.task, job.result.bytes.size());
   return Access::kDone;
 }

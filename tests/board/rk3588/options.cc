@@ -21,11 +21,10 @@ constexpr Switch kSwitches[] = {
     {"chained-int", "accumulate", "clear", &Options::chained_int_accumulates,
      "integer tasks after the first of a job add to the accumulators of the one before (rockchip-npu-notes) or not "
      "(ork-driver)"},
-    {"int8-slack", "needed", "exact", &Options::int8_slack_needed,
-     "int8 features that nearly fill their last CBUF bank lose their last rows (rockchip-npu-notes) or not (mtx512)"},
     {"fp16-k128", "refuse", "ok", &Options::fp16_k128_refused, "fp16 GEMMs with K = 128 fail or not"},
-    {"cbuf", "strict", "off", &Options::cbuf_strict,
-     "features must fit the CBUF banks they are given, or are streamed"},
+    {"wide-cubes", "wrong", "ok", &Options::wide_cubes_wrong,
+     "DPU cubes of 8191 and more in one direction have a wrong end (rockchip-npu-notes dpu-lut-activation.md) or not "
+     "(ork-driver, with N = 8192)"},
     {"tlb", "lines", "pages", &Options::tlb_lines,
      "the TLB keeps lines of 16 entries, invalid ones too (what Linux' rockchip-iommu zaps for), or valid pages only"},
     {"fault-done", "retry", "drop", &Options::fault_retries,
@@ -63,6 +62,13 @@ std::expected<void, std::string> Options::set(std::string_view assignment) {
     this->*s.member = value == s.harsh;
     return {};
   }
+  if (key == "cbuf") {
+    if (value != "garbage" && value != "strict" && value != "off") {
+      return std::unexpected(std::format("option cbuf is \"{}\": it takes garbage, strict or off", value));
+    }
+    cbuf = value == "garbage" ? Cbuf::kGarbage : value == "strict" ? Cbuf::kStrict : Cbuf::kOff;
+    return {};
+  }
   uint32_t* target = key == "power" ? &power_on_mask : key == "clock-khz" ? &clock_khz : nullptr;
   if (target == nullptr)
     return std::unexpected(std::format("there is no option \"{}\"; these exist:\n{}", key, options_help()));
@@ -75,6 +81,9 @@ std::expected<void, std::string> Options::set(std::string_view assignment) {
 std::string options_help() {
   std::string text;
   for (const Switch& s : kSwitches) text += std::format("  {}={}|{}: {}\n", s.key, s.harsh, s.kind, s.text);
+  text +=
+      "  cbuf=garbage|strict|off: lines of features beyond their CBUF banks are garbage (rockchip-npu-notes "
+      "cbuf-bank-slack.md), the task is refused, or the CBUF has no end\n";
   text += "  power=7: power domains and clocks that run at the start, bit n for core n\n";
   text += "  clock-khz=1000000: the NPU clock that cycles are counted in\n";
   return text;

@@ -41,11 +41,6 @@ Refusal band_refusal(const ConvPlan& plan, const Band& band) {
   if (band.in_rows < kMinRows) return std::format("a band has {} rows: fewer than {}", band.in_rows, kMinRows);
   const ConvShape shape = plan.shape(band);
   if (auto refusal = conv_refusal(shape)) return refusal;
-  const uint32_t banks =
-      choose_feature_banks(shape.width, shape.height, shape.channels, shape.in, conv_kernel_bytes(shape));
-  if (lacks_bank_slack(shape.width, shape.height, shape.channels, shape.in, banks)) {
-    return "the features fill their last bank nearly, and no bank is left for slack";
-  }
   if (plan.flat) {
     return gemm_refusal({.m = shape.height, .n = shape.kernels, .k = shape.channels, .in = shape.in, .out = shape.out});
   }
@@ -64,7 +59,6 @@ uint32_t most_rows(const ConvPlan& plan, uint32_t kernels, uint32_t step) {
     if (band.in_rows < plan.op.kernel_height) band.pad_top = plan.op.pad_top;
     return !band_refusal(plan, band);
   };
-  // Not monotonic because of the slack rule, so look downwards from an upper bound.
   const uint32_t whole = round_up(plan.out_height, step);
   uint32_t high = std::min(whole, kMaxFeatureExtent / step * step);
   while (high >= step && !fits(high)) {
@@ -81,7 +75,7 @@ uint32_t most_rows(const ConvPlan& plan, uint32_t kernels, uint32_t step) {
 Result<ConvPlan> cut(ConvPlan plan, uint32_t step, uint32_t parts) {
   const Conv2d& op = plan.op;
   const uint32_t group = op.depthwise ? depthwise_group(op.in) : kernel_group(op.in);
-  uint32_t per_task = op.depthwise ? plan.kernels : std::min(plan.kernels, kMaxKernels / group * group);
+  uint32_t per_task = op.depthwise ? plan.kernels : std::min(plan.kernels, kSafeCubeExtent / group * group);
   const uint32_t rows_for_parts = std::max(step, kMinRows) * parts;
   // Every part reads what it shares with the others again: by kernels the features, by rows the weights.
   const uint32_t kernels_a_part = round_up(ceil_div(plan.kernels, parts), group);
@@ -89,9 +83,9 @@ Result<ConvPlan> cut(ConvPlan plan, uint32_t step, uint32_t parts) {
                           (plan.out_height < rows_for_parts ||
                            (plan.weight_bytes > plan.feature_bytes && ceil_div(plan.kernels, kernels_a_part) >= parts));
   if (by_kernels) per_task = std::min(per_task, kernels_a_part);
-  if (op.depthwise && plan.kernels > kMaxKernels) {
+  if (op.depthwise && plan.kernels > kSafeCubeExtent) {
     return fail(ErrorCode::invalid_argument,
-                std::format("a depthwise convolution of {} channels: at most {}", op.channels, kMaxKernels));
+                std::format("a depthwise convolution of {} channels: at most {}", op.channels, kSafeCubeExtent));
   }
   const uint32_t rows = most_rows(plan, per_task, step);
   if (rows == 0) {

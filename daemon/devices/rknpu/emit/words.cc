@@ -31,7 +31,7 @@ constexpr uint32_t code(Precision p) { return static_cast<uint32_t>(p); }
 void put_cna(Writer& w, const ConvPlan& plan, const ConvShape& s, const Band& band, const ConvAddresses& at,
              const ConvEpilogue& epilogue) {
   const uint32_t kernel_bytes = conv_kernel_bytes(s);
-  const uint32_t banks = choose_feature_banks(s.width, s.height, s.channels, s.in, kernel_bytes);
+  const uint32_t banks = feature_banks(s.width, s.height, s.channels, s.in);
   const uint32_t line_atoms = plan.in_width;
   const uint32_t surface_atoms = plan.in_width * plan.in_height;
   w.put(kCnaConvCon1, code(s.in) << 7 | code(s.in) << 4 | (s.depthwise ? 3 : 0));

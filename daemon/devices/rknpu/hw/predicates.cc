@@ -9,10 +9,6 @@ namespace {
 
 constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-uint64_t cube_bytes(uint32_t width, uint32_t height, uint32_t channels, Precision in) {
-  return static_cast<uint64_t>(width) * height * ceil_div(channels, atom_channels(in)) * kAtomBytes;
-}
-
 }  // namespace
 
 bool is_compute_precision(Precision in) { return in == Precision::kInt8 || in == Precision::kFp16; }
@@ -29,9 +25,14 @@ uint32_t surfaces_per_group(Precision in, Precision out, bool depthwise) {
   return group / atom_channels(out);
 }
 
+uint32_t data_entries(uint32_t width, uint32_t channels, Precision in) {
+  const uint64_t line_bytes = static_cast<uint64_t>(width) * ceil_div(channels, atom_channels(in)) * kAtomBytes;
+  return static_cast<uint32_t>(ceil_div(line_bytes, kCbufEntryBytes));
+}
+
 uint32_t feature_banks(uint32_t width, uint32_t height, uint32_t channels, Precision in) {
-  return static_cast<uint32_t>(
-      std::min<uint64_t>(ceil_div(cube_bytes(width, height, channels, in), kCbufBankBytes), UINT32_MAX));
+  const uint64_t entries = static_cast<uint64_t>(height) * data_entries(width, channels, in);
+  return static_cast<uint32_t>(std::min<uint64_t>(ceil_div(entries, kCbufBankEntries), UINT32_MAX));
 }
 
 uint32_t max_feature_banks(uint32_t kernel_bytes, Precision in) {
@@ -41,23 +42,8 @@ uint32_t max_feature_banks(uint32_t kernel_bytes, Precision in) {
   return kCbufBanks - std::clamp<uint32_t>(static_cast<uint32_t>(ceil_div(kernel_bytes, 512)), 1, 4);
 }
 
-bool lacks_bank_slack(uint32_t width, uint32_t height, uint32_t channels, Precision in, uint32_t banks) {
-  if (in != Precision::kInt8) return false;
-  const uint64_t bytes = cube_bytes(width, height, channels, in);
-  const uint64_t in_last_bank = bytes % kCbufBankBytes;
-  const bool nearly_full = in_last_bank * 10 > 9ull * kCbufBankBytes;
-  return nearly_full && banks <= feature_banks(width, height, channels, in);
-}
-
-uint32_t choose_feature_banks(uint32_t width, uint32_t height, uint32_t channels, Precision in, uint32_t kernel_bytes) {
-  const uint32_t need = feature_banks(width, height, channels, in);
-  const uint32_t wanted = lacks_bank_slack(width, height, channels, in, need) ? need + 1 : need;
-  return std::min(wanted, std::max(need, max_feature_banks(kernel_bytes, in)));
-}
-
-uint32_t data_entries(uint32_t width, uint32_t channels, Precision in) {
-  return static_cast<uint32_t>(
-      ceil_div(static_cast<uint64_t>(width) * ceil_div(channels, atom_channels(in)) * kAtomBytes, 64));
+uint32_t lines_in_banks(uint32_t banks, uint32_t width, uint32_t channels, Precision in) {
+  return banks * kCbufBankEntries / std::max(data_entries(width, channels, in), 1u);
 }
 
 uint32_t gemm_k_multiple(Precision) { return kChannelGroup; }
@@ -68,10 +54,7 @@ uint32_t gemm_max_rows(uint32_t k, Precision in) {
   const uint64_t row_bytes = static_cast<uint64_t>(k) * element_bytes(in);
   if (row_bytes == 0 || row_bytes > kCbufBankBytes) return 0;
   const uint32_t banks = max_feature_banks(static_cast<uint32_t>(row_bytes), in);
-  uint32_t rows =
-      static_cast<uint32_t>(std::min<uint64_t>(uint64_t{banks} * kCbufBankBytes / row_bytes, kMaxFeatureExtent)) & ~3u;
-  while (rows > 0 && lacks_bank_slack(1, rows, k, in, banks)) rows -= 4;
-  return rows;
+  return std::min(lines_in_banks(banks, 1, k, in), kMaxFeatureExtent) & ~3u;
 }
 
 Refusal gemm_refusal(const GemmShape& s) {
@@ -102,7 +85,7 @@ uint32_t conv_kernel_bytes(const ConvShape& s) {
 
 uint32_t conv_weight_bytes(const ConvShape& s) { return conv_kernel_bytes(s) * (s.depthwise ? 1 : s.kernels); }
 
-Refusal conv_refusal(const ConvShape& s) {
+Refusal conv_shape_refusal(const ConvShape& s) {
   if (!is_compute_precision(s.in)) return "the input precision must be int8 or fp16";
   if (!is_output_precision(s.in, s.out, s.depthwise)) {
     return s.depthwise ? "a depthwise convolution writes the precision it reads"
@@ -116,9 +99,9 @@ Refusal conv_refusal(const ConvShape& s) {
        {outside("the input width", s.width, 1, kMaxFeatureExtent),
         outside("the input height", s.height, 1, kMaxFeatureExtent),
         outside("the output width", s.out_width, 1, kMaxFeatureExtent),
-        outside("the output height", s.out_height, 1, 8192),
+        outside("the output height", s.out_height, 1, kMaxCubeExtent),
         outside("the number of channels", s.channels, 1, kMaxChannels),
-        outside("the number of kernels", s.kernels, 1, kMaxKernels),
+        outside("the number of kernels", s.kernels, 1, kMaxCubeExtent),
         outside("the kernel width", s.kernel_width, 1, kMaxKernelExtent),
         outside("the kernel height", s.kernel_height, 1, kMaxKernelExtent),
         outside("the stride in x", s.stride_x, 1, kMaxStride), outside("the stride in y", s.stride_y, 1, kMaxStride),
@@ -143,6 +126,16 @@ Refusal conv_refusal(const ConvShape& s) {
   if (kernel_bytes > kCbufBankBytes) {
     return std::format("a kernel has {} bytes: it must fit a CBUF bank of {}", kernel_bytes, kCbufBankBytes);
   }
+  return std::nullopt;
+}
+
+Refusal conv_refusal(const ConvShape& s) {
+  if (auto refusal = conv_shape_refusal(s)) return refusal;
+  if (s.kernels > kSafeCubeExtent || s.out_height > kSafeCubeExtent) {
+    return std::format("the output has {} channels and {} rows: beyond {} it is doubted", s.kernels, s.out_height,
+                       kSafeCubeExtent);
+  }
+  const uint32_t kernel_bytes = conv_kernel_bytes(s);
   const uint32_t banks = feature_banks(s.width, s.height, s.channels, s.in);
   if (const uint32_t most = max_feature_banks(kernel_bytes, s.in); banks > most) {
     return std::format("the features need {} CBUF banks: at most {} are left beside the weights", banks, most);

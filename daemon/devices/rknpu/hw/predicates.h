@@ -15,11 +15,16 @@ namespace npud::rknpu {
 
 inline constexpr uint32_t kCbufBanks = 12;
 inline constexpr uint32_t kCbufBankBytes = 32768;
+inline constexpr uint32_t kCbufEntryBytes = 64;
+inline constexpr uint32_t kCbufBankEntries = kCbufBankBytes / kCbufEntryBytes;
 inline constexpr uint32_t kMaxFeatureExtent = 2047;  // width and height: fields of 11 bits
 inline constexpr uint32_t kMaxKernelExtent = 31;
 inline constexpr uint32_t kMaxStride = 7;
 inline constexpr uint32_t kMaxPad = 15;
-inline constexpr uint32_t kMaxKernels = 8192;  // the DPU's channel field has 13 bits and holds the number minus one
+// Extents of a DPU cube: 13 bits that hold the number minus one. At 8191 and above the last elements come out wrong,
+// and nobody has measured where that begins (rockchip-npu-notes dpu-lut-activation.md, which stays at 4096).
+inline constexpr uint32_t kMaxCubeExtent = 8192;
+inline constexpr uint32_t kSafeCubeExtent = 4096;
 inline constexpr uint32_t kMaxChannels = 65535;
 inline constexpr uint32_t kMaxTasksPerJob = 4095;  // PC_TASK_CON.TASK_NUMBER has 12 bits
 inline constexpr uint32_t kMinRows =
@@ -37,16 +42,15 @@ bool is_output_precision(Precision in, Precision out, bool depthwise);
 // plus one.
 uint32_t surfaces_per_group(Precision in, Precision out, bool depthwise);
 
+// CBUF_CON1.DATA_ENTRIES: units of 64 bytes that a line of features takes; a line begins at a whole one.
+uint32_t data_entries(uint32_t width, uint32_t channels, Precision in);
 // CBUF banks that a feature cube needs, and the most that it may have beside weights of `kernel_bytes` bytes a kernel.
+// Since lines take whole entries, an int8 cube of one column with an odd number of 32-channel groups needs more than
+// its bytes: exactly the shapes that rockchip-npu-notes cbuf-bank-slack.md lists as losing their last rows.
 uint32_t feature_banks(uint32_t width, uint32_t height, uint32_t channels, Precision in);
 uint32_t max_feature_banks(uint32_t kernel_bytes, Precision in);
-// An int8 cube that fills its last bank nearly but not wholly needs one more bank, or its last rows may be garbage
-// (rockchip-npu-notes cbuf-bank-slack.md). True if `banks` is too few by that report.
-bool lacks_bank_slack(uint32_t width, uint32_t height, uint32_t channels, Precision in, uint32_t banks);
-// The DATA_BANK value to program: the need, with the slack where it may be needed. At most max_feature_banks().
-uint32_t choose_feature_banks(uint32_t width, uint32_t height, uint32_t channels, Precision in, uint32_t kernel_bytes);
-// CBUF_CON1.DATA_ENTRIES: units of 64 bytes in one line of features.
-uint32_t data_entries(uint32_t width, uint32_t channels, Precision in);
+// Lines of the cube that `banks` hold whole.
+uint32_t lines_in_banks(uint32_t banks, uint32_t width, uint32_t channels, Precision in);
 
 // C[m][n] = sum over k of A[m][k] B[n][k] as one task.
 struct GemmShape {
@@ -74,6 +78,9 @@ struct ConvShape {
 };
 uint32_t conv_kernel_bytes(const ConvShape& shape);  // weight bytes per kernel
 uint32_t conv_weight_bytes(const ConvShape& shape);
+// What the hardware is known not to do, the CBUF apart; and what npud doesn't plan: the same, the CBUF, and extents
+// that are doubted.
+Refusal conv_shape_refusal(const ConvShape& shape);
 Refusal conv_refusal(const ConvShape& shape);
 
 }  // namespace npud::rknpu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/rknpu/hw/task.h"
 
+#include <algorithm>
 #include <format>
 
 namespace npud::rknpu {
@@ -91,10 +92,9 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
     d.expect("CNA.WEIGHT_SIZE2.WEIGHT_KERNELS (depthwise)", s.kernels, 1);
     s.kernels = s.channels;
   }
-  if (auto refusal = is_compute_precision(s.in) ? conv_refusal(s) : std::nullopt) {
-    // The CBUF is looked at below, by what the registers say rather than by what would be best.
-    if (rules.cbuf || !refusal->contains("CBUF banks")) d.refuse("the convolution is impossible: {}", *refusal);
-  }
+  // The CBUF is looked at below, by what the registers say rather than by what would be best.
+  if (auto refusal = is_compute_precision(s.in) ? conv_shape_refusal(s) : std::nullopt)
+    d.refuse("the convolution is impossible: {}", *refusal);
   d.expect("CNA.DATA_SIZE2.DATAOUT_WIDTH", d.bits(kCnaDataSize2, 10, 0), s.out_width);
   d.expect("CNA.DATA_SIZE3.DATAOUT_ATOMICS", d.bits(kCnaDataSize3, 21, 0),
            static_cast<uint64_t>(s.out_width) * s.out_height);
@@ -244,7 +244,7 @@ void decode_elementwise(Decoder& d, const DpuTask& dpu, bool rdma, DpuElementwis
   if (d.raw(kRdmaEwSurfNotch) != 0) d.refuse("DPU_RDMA.EW_SURF_NOTCH is not 0: it is not understood");
 }
 
-void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuTask& dpu) {
+void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuTask& dpu, const TaskRules& rules) {
   d.check_fixed(Block::kDpu);
   if (rdma) d.check_fixed(Block::kRdma);
   const bool depthwise = conv && conv->shape.depthwise;
@@ -270,6 +270,8 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
   dpu.width = d.bits(kDpuDataCubeWidth, 12, 0) + 1;
   dpu.height = d.bits(kDpuDataCubeHeight, 12, 0) + 1;
   dpu.channels = d.bits(kDpuDataCubeChannel, 12, 0) + 1;
+  if (const uint32_t most = std::max({dpu.width, dpu.height, dpu.channels}); rules.wide_cubes && most > kSafeCubeExtent)
+    d.refuse("DPU.DATA_CUBE has an extent of {}: beyond {} it is doubted", most, kSafeCubeExtent);
   if (conv) {
     d.expect("DPU.DATA_CUBE_WIDTH + 1", dpu.width, conv->shape.out_width);
     d.expect("DPU.DATA_CUBE_HEIGHT + 1", dpu.height, conv->shape.out_height);
@@ -362,7 +364,7 @@ Task decode_task(const RegisterFile& regs, uint32_t enable, std::vector<std::str
   }
   const bool rdma = enable & kEnableRdma;
   if (enable & kEnableCna) decode_conv(d, task.conv.emplace(), rules);
-  decode_dpu(d, task.conv, rdma, task.dpu);
+  decode_dpu(d, task.conv, rdma, task.dpu, rules);
   return task;
 }
 

@@ -94,8 +94,9 @@ uint64_t task_macs(const Task& task);
 // Which limits of the hardware decode_task() holds a task to. All are on for planning; the virtual board can lift those
 // that public reports dispute.
 struct TaskRules {
-  bool fp16_k128 = true;  // GEMMs with K = 128 in fp16 are refused
-  bool cbuf = true;       // the features must fit their banks
+  bool fp16_k128 = true;   // GEMMs with K = 128 in fp16 are refused
+  bool cbuf = true;        // the features must fit their banks, and leave the weights theirs
+  bool wide_cubes = true;  // extents beyond kSafeCubeExtent are refused
 };
 
 // Decodes registers with the value of the enable word. Appends a sentence to `violations` for each thing that is wrong;
