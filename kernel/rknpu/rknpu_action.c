@@ -3,6 +3,7 @@
 #include <linux/sched/signal.h>
 #include <drm/drm_drv.h>
 #include <drm/drm_file.h>
+#include <drm/drm_print.h>
 
 #include "rknpu_action.h"
 #include "rknpu_devfreq.h"
@@ -13,18 +14,22 @@
 
 #define DRIVER_VERSION	(RKNPU_DRM_VERSION_MAJOR * 10000 + RKNPU_DRM_VERSION_MINOR * 100 + RKNPU_DRM_VERSION_PATCH)
 
-/* By the rules of setpriority(2) for one's own thread: down is free, up needs the limit or the capability. */
-static int set_nice(s32 nice)
+/*
+ * By the rules of setpriority(2) for one's own thread: down is free, up needs the limit or the capability.
+ * Without them it succeeds without effect, as what is out of range does: every runtime calls this at start (librknnrt and ork-driver
+ * with -19), the vendor's driver never fails it, and a client that gives up over its niceness serves nobody.
+ */
+static int action_set_nice(struct drm_device *drm, s32 nice)
 {
-	if (nice < MIN_NICE || nice > MAX_NICE)
-		return -EINVAL;
-	if (nice < task_nice(current) && nice_to_rlimit(nice) > rlimit(RLIMIT_NICE) && !capable(CAP_SYS_NICE))
-		return -EACCES;
-	set_user_nice(current, nice);
+	if (nice < MIN_NICE || nice > MAX_NICE ||
+	    (nice < task_nice(current) && nice_to_rlimit(nice) > rlimit(RLIMIT_NICE) && !capable(CAP_SYS_NICE)))
+		drm_dbg(drm, "SET_PROC_NICE %d: out of range or not permitted, ignored\n", nice);
+	else
+		set_user_nice(current, nice);
 	return 0;
 }
 
-static int set_power(struct rknpu_device *rdev, struct rknpu_file *file, bool on)
+static int action_set_power(struct rknpu_device *rdev, struct rknpu_file *file, bool on)
 {
 	int ret = 0;
 
@@ -40,7 +45,7 @@ static int set_power(struct rknpu_device *rdev, struct rknpu_file *file, bool on
 	return ret;
 }
 
-static int set_domain(struct rknpu_file *file, u32 domain)
+static int action_set_domain(struct rknpu_file *file, u32 domain)
 {
 	if (domain >= RKNPU_MAX_DOMAINS)
 		return -EINVAL;
@@ -48,7 +53,7 @@ static int set_domain(struct rknpu_file *file, u32 domain)
 	return 0;
 }
 
-static int report(long value, u32 *out)
+static int action_report(long value, u32 *out)
 {
 	if (value < 0)
 		return value;
@@ -56,7 +61,7 @@ static int report(long value, u32 *out)
 	return 0;
 }
 
-static int set_frequency(struct rknpu_file *file, u32 hz)
+static int action_set_frequency(struct rknpu_file *file, u32 hz)
 {
 	int ret;
 
@@ -66,17 +71,17 @@ static int set_frequency(struct rknpu_file *file, u32 hz)
 	return ret;
 }
 
-static int act(struct rknpu_device *rdev, struct rknpu_file *file, struct rknpu_action *args)
+static int action_run(struct rknpu_device *rdev, struct rknpu_file *file, struct rknpu_action *args)
 {
 	switch (args->flags) {
 	case RKNPU_GET_HW_VERSION:
-		return report(rdev->hw_version, &args->value);
+		return action_report(rdev->hw_version, &args->value);
 	case RKNPU_GET_DRV_VERSION:
-		return report(DRIVER_VERSION, &args->value);
+		return action_report(DRIVER_VERSION, &args->value);
 	case RKNPU_GET_FREQ:
-		return report(rknpu_power_frequency(rdev), &args->value);
+		return action_report(rknpu_power_frequency(rdev), &args->value);
 	case RKNPU_GET_VOLT:
-		return report(rknpu_power_voltage(rdev), &args->value);
+		return action_report(rknpu_power_voltage(rdev), &args->value);
 	case RKNPU_ACT_RESET:
 	case RKNPU_ACT_REINIT:
 		rknpu_job_cancel_file(file, ~0u, -ECANCELED);
@@ -94,22 +99,22 @@ static int act(struct rknpu_device *rdev, struct rknpu_file *file, struct rknpu_
 	case RKNPU_GET_TOTAL_RW_AMOUNT:
 	case RKNPU_GET_TOTAL_SRAM_SIZE:
 	case RKNPU_GET_FREE_SRAM_SIZE:
-		return report(0, &args->value);
+		return action_report(0, &args->value);
 	case RKNPU_GET_IOMMU_EN:
-		return report(1, &args->value);
+		return action_report(1, &args->value);
 	case RKNPU_SET_PROC_NICE:
-		return set_nice((s32)args->value);
+		return action_set_nice(&rdev->drm, (s32)args->value);
 	case RKNPU_POWER_ON:
-		return set_power(rdev, file, true);
+		return action_set_power(rdev, file, true);
 	case RKNPU_POWER_OFF:
-		return set_power(rdev, file, false);
+		return action_set_power(rdev, file, false);
 	case RKNPU_GET_IOMMU_DOMAIN_ID:
-		return report(READ_ONCE(file->domain), &args->value);
+		return action_report(READ_ONCE(file->domain), &args->value);
 	case RKNPU_SET_IOMMU_DOMAIN_ID:
 	case RKNPU_ACT_SET_DOMAIN:
-		return set_domain(file, args->value);
+		return action_set_domain(file, args->value);
 	case RKNPU_SET_FREQ:
-		return set_frequency(file, args->value);
+		return action_set_frequency(file, args->value);
 	case RKNPU_SET_VOLT:
 	case RKNPU_GET_BW_PRIORITY:
 	case RKNPU_SET_BW_PRIORITY:
@@ -125,11 +130,14 @@ static int act(struct rknpu_device *rdev, struct rknpu_file *file, struct rknpu_
 
 int rknpu_ioctl_action(struct drm_device *drm, void *data, struct drm_file *drm_file)
 {
+	struct rknpu_action *args = data;
 	int ret, idx;
 
 	if (!drm_dev_enter(drm, &idx))
 		return -ENODEV;
-	ret = act(to_rknpu_device(drm), drm_file->driver_priv, data);
+	ret = action_run(to_rknpu_device(drm), drm_file->driver_priv, args);
 	drm_dev_exit(idx);
+	if (ret)
+		drm_dbg(drm, "ACTION %u, value %#x: %d\n", args->flags, args->value, ret);
 	return ret;
 }

@@ -6,6 +6,7 @@
 #include <drm/drm_drv.h>
 #include <drm/drm_file.h>
 #include <drm/drm_prime.h>
+#include <drm/drm_print.h>
 
 #include "rknpu_bo.h"
 #include "rknpu_check.h"
@@ -331,17 +332,14 @@ int rknpu_bo_get_shared(struct rknpu_file *file, struct rknpu_space *space, stru
 
 /* --- ioctls ------------------------------------------------------------------------------------------------------------------- */
 
-static int mem_lookup(struct drm_file *drm_file, struct rknpu_mem_create *args)
+/* The addresses of a buffer that exists. Takes the reference to it over. */
+static int bo_find(struct drm_file *drm_file, struct drm_gem_object *obj, struct rknpu_mem_create *args)
 {
 	struct rknpu_file *file = drm_file->driver_priv;
-	struct drm_gem_object *obj;
 	struct rknpu_space *space;
 	struct rknpu_bo *bo;
 	int ret;
 
-	obj = drm_gem_object_lookup(drm_file, args->handle);
-	if (!obj)
-		return -ENOENT;
 	bo = to_rknpu_bo(obj);
 	/* An import that was made while another space was current belongs there, for those who don't say which they mean. */
 	space = rknpu_file_space(file, args->iommu_domain_id ?: (int)READ_ONCE(file->domain));
@@ -385,7 +383,7 @@ static gfp_t bo_gfp(const struct rknpu_device *rdev, u32 flags)
 	return gfp;
 }
 
-static int mem_alloc(struct rknpu_device *rdev, struct drm_file *drm_file, struct rknpu_mem_create *args)
+static int bo_alloc(struct rknpu_device *rdev, struct drm_file *drm_file, struct rknpu_mem_create *args)
 {
 	struct rknpu_file *file = drm_file->driver_priv;
 	struct drm_gem_shmem_object *shmem;
@@ -442,16 +440,19 @@ int rknpu_ioctl_mem_create(struct drm_device *drm, void *data, struct drm_file *
 {
 	struct rknpu_device *rdev = to_rknpu_device(drm);
 	struct rknpu_mem_create *args = data;
+	struct drm_gem_object *obj;
 
 	if (args->core_mask & ~rknpu_all_cores(rdev))
 		return -EINVAL;
 	if (args->flags & ~RKNPU_MEM_MASK)
 		return -EINVAL;
-	if (args->handle)
-		return mem_lookup(drm_file, args);
+	/* As in the vendor's driver (w568w/rknpu-module, rknpu_gem.c): a handle that names nothing asks for a new buffer. */
+	obj = args->handle ? drm_gem_object_lookup(drm_file, args->handle) : NULL;
+	if (obj)
+		return bo_find(drm_file, obj, args);
 	if (args->flags & RKNPU_MEM_SECURE)
 		return -EOPNOTSUPP;
-	return mem_alloc(rdev, drm_file, args);
+	return bo_alloc(rdev, drm_file, args);
 }
 
 int rknpu_ioctl_mem_map(struct drm_device *drm, void *data, struct drm_file *drm_file)
@@ -460,8 +461,6 @@ int rknpu_ioctl_mem_map(struct drm_device *drm, void *data, struct drm_file *drm
 	struct drm_gem_object *obj;
 	int ret;
 
-	if (args->reserved)
-		return -EINVAL;
 	obj = drm_gem_object_lookup(drm_file, args->handle);
 	if (!obj)
 		return -ENOENT;
@@ -481,8 +480,6 @@ int rknpu_ioctl_mem_destroy(struct drm_device *drm, void *data, struct drm_file 
 {
 	struct rknpu_mem_destroy *args = data;
 
-	if (args->reserved)
-		return -EINVAL;
 	if (args->obj_addr) {
 		struct rknpu_bo *bo = rknpu_file_lookup(drm_file->driver_priv, args->obj_addr);
 		struct drm_gem_object *obj = drm_gem_object_lookup(drm_file, args->handle);
@@ -498,12 +495,15 @@ int rknpu_ioctl_mem_destroy(struct drm_device *drm, void *data, struct drm_file 
 	return drm_gem_handle_delete(drm_file, args->handle);
 }
 
-static void sync_range(struct device *dev, struct sg_table *sgt, u64 offset, u64 bytes, u32 flags)
+static void bo_sync_range(struct rknpu_bo *bo, u64 offset, u64 bytes, u32 flags)
 {
+	struct device *dev = bo->base.base.dev->dev;
 	struct scatterlist *sg;
 	unsigned int i;
 
-	for_each_sgtable_dma_sg(sgt, sg, i) {
+	if (!bytes || !bo->base.sgt)
+		return;
+	for_each_sgtable_dma_sg(bo->base.sgt, sg, i) {
 		u64 len = sg_dma_len(sg), part;
 
 		if (offset >= len) {
@@ -522,20 +522,45 @@ static void sync_range(struct device *dev, struct sg_table *sgt, u64 offset, u64
 	}
 }
 
+/*
+ * An import goes through its exporter, which knows what its own mappings need and whose fences are to be waited for.
+ * Its mapping for this device is seen to as well, for some exporters (udmabuf) look after their own only.
+ */
+static int bo_sync_import(struct rknpu_bo *bo, u64 offset, u64 bytes, u32 flags)
+{
+	struct dma_buf *dma_buf = bo->base.base.import_attach->dmabuf;
+	int ret = 0;
+
+	if (flags & RKNPU_MEM_SYNC_FROM_DEVICE)
+		ret = dma_buf_begin_cpu_access(dma_buf, DMA_FROM_DEVICE);
+	if (!ret)
+		bo_sync_range(bo, offset, bytes, flags);
+	if (!ret && (flags & RKNPU_MEM_SYNC_TO_DEVICE))
+		ret = dma_buf_end_cpu_access(dma_buf, DMA_TO_DEVICE);
+	return ret;
+}
+
 int rknpu_ioctl_mem_sync(struct drm_device *drm, void *data, struct drm_file *drm_file)
 {
 	struct rknpu_mem_sync *args = data;
 	struct rknpu_bo *bo;
-	int ret;
+	int ret = 0;
+	u64 bytes;
 
-	if (!args->flags || (args->flags & ~RKNPU_MEM_SYNC_MASK) || args->reserved)
+	if (args->flags & ~RKNPU_MEM_SYNC_MASK) {
+		drm_dbg(drm, "MEM_SYNC: unknown flags in %#x\n", args->flags);
 		return -EINVAL;
+	}
 	bo = rknpu_file_lookup(drm_file->driver_priv, args->obj_addr);
-	if (!bo)
+	if (!bo) {
+		drm_dbg(drm, "MEM_SYNC: obj_addr %#llx is no buffer of this file\n", args->obj_addr);
 		return -EINVAL;
-	ret = rknpu_check_range(args->offset, args->size, bo->base.base.size);
-	if (!ret && args->size && bo->base.sgt && (bo->cacheable || bo_imported(bo)))
-		sync_range(drm->dev, bo->base.sgt, args->offset, args->size, args->flags);
+	}
+	bytes = rknpu_clamp_range(args->offset, args->size, bo->base.base.size);
+	if (bytes && args->flags && bo_imported(bo))
+		ret = bo_sync_import(bo, args->offset, bytes, args->flags);
+	else if (bo->cacheable)
+		bo_sync_range(bo, args->offset, bytes, args->flags);
 	drm_gem_object_put(&bo->base.base);
 	return ret;
 }

@@ -3,11 +3,18 @@
 #include <linux/bitops.h>
 #include <linux/errno.h>
 #include <linux/kernel.h>
+#include <linux/minmax.h>
 #include <linux/mm.h>
 #include <linux/string.h>
 
 #include "rknpu_check.h"
 #include "rknpu_regs.h"
+
+static int check_refuse(const char **why, const char *because)
+{
+	*why = because;
+	return -EINVAL;
+}
 
 int rknpu_check_mem_size(u64 size, u64 *rounded)
 {
@@ -19,9 +26,9 @@ int rknpu_check_mem_size(u64 size, u64 *rounded)
 	return 0;
 }
 
-int rknpu_check_range(u64 offset, u64 bytes, u64 buffer_bytes)
+u64 rknpu_clamp_range(u64 offset, u64 bytes, u64 buffer_bytes)
 {
-	return offset > buffer_bytes || bytes > buffer_bytes - offset ? -EINVAL : 0;
+	return offset < buffer_bytes ? min(bytes, buffer_bytes - offset) : 0;
 }
 
 int rknpu_check_tasks(u32 start, u32 number, u64 buffer_bytes)
@@ -39,31 +46,31 @@ u32 rknpu_pc_amount(const struct rknpu_soc *soc, u32 regcfg_amount)
 	return units - 1 > U32_MAX ? U32_MAX : units - 1;
 }
 
-int rknpu_check_task(const struct rknpu_soc *soc, const struct rknpu_task *task)
+int rknpu_check_task(const struct rknpu_soc *soc, const struct rknpu_task *task, const char **why)
 {
 	if (!task->regcfg_amount || rknpu_pc_amount(soc, task->regcfg_amount) > RKNPU_PC_DATA_AMOUNT_MAX)
-		return -EINVAL;
+		return check_refuse(why, "regcfg_amount of a task is 0 or more than the program controller counts");
 	/* Bit 0 of the register would be slave mode; bits 3:1 aren't there. */
 	if (task->regcmd_addr >> 32 || task->regcmd_addr % RKNPU_PC_DATA_ADDR_ALIGN)
-		return -EINVAL;
+		return check_refuse(why, "regcmd_addr of a task is above 4 GiB or not aligned to 16 bytes");
 	/* Without a bit the job could never be seen to end. */
 	if (!task->int_mask || (task->int_mask & ~RKNPU_INT_ALL))
-		return -EINVAL;
+		return check_refuse(why, "int_mask of a task is 0 or has unknown bits");
 	return 0;
 }
 
-int rknpu_check_submit(const struct rknpu_submit *args, u32 all_cores)
+int rknpu_check_submit(const struct rknpu_submit *args, u32 all_cores, const char **why)
 {
 	if (args->flags & ~RKNPU_JOB_MASK)
-		return -EINVAL;
+		return check_refuse(why, "unknown flags");
 	if (!(args->flags & RKNPU_JOB_PC))
-		return -EINVAL;
-	if (!args->task_number || args->reserved || args->task_base_addr >> 32)
-		return -EINVAL;
+		return check_refuse(why, "slave mode");
+	if (!args->task_number)
+		return check_refuse(why, "no tasks");
+	if (args->task_base_addr >> 32)
+		return check_refuse(why, "task_base_addr is above 4 GiB");
 	if (args->iommu_domain_id >= RKNPU_MAX_DOMAINS)
-		return -EINVAL;
-	if (args->priority < RKNPU_PRIORITY_HIGHEST || args->priority > RKNPU_PRIORITY_LOWEST)
-		return -EINVAL;
+		return check_refuse(why, "no such iommu_domain_id");
 	switch (args->core_mask) {
 	case RKNPU_CORE_AUTO_MASK:
 	case RKNPU_CORE0_MASK:
@@ -73,9 +80,17 @@ int rknpu_check_submit(const struct rknpu_submit *args, u32 all_cores)
 	case RKNPU_CORE012_MASK:
 		break;
 	default:
-		return -EINVAL;
+		return check_refuse(why, "no such core_mask");
 	}
-	return args->core_mask & ~all_cores ? -EINVAL : 0;
+	return args->core_mask & ~all_cores ? check_refuse(why, "core_mask has cores that aren't there") : 0;
+}
+
+s32 rknpu_clamp_priority(s32 priority, s32 most_urgent, bool privileged)
+{
+	priority = clamp(priority, RKNPU_PRIORITY_HIGHEST, RKNPU_PRIORITY_LOWEST);
+	if (!privileged)
+		priority = max(priority, 0);
+	return max(priority, most_urgent);
 }
 
 int rknpu_split_job(const struct rknpu_submit *args, u32 all_cores, struct rknpu_split *split)

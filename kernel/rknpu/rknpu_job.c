@@ -5,6 +5,7 @@
 #include <linux/slab.h>
 #include <linux/sync_file.h>
 #include <drm/drm_file.h>
+#include <drm/drm_print.h>
 
 #include "rknpu_bo.h"
 #include "rknpu_check.h"
@@ -348,15 +349,17 @@ void rknpu_job_cancel_file(struct rknpu_file *file, u32 cores, int error)
  * controller is pointed at, and the last, whose interrupt ends it, count; what is between is chained by the commands themselves, which
  * the page tables keep within the space.
  */
-static int copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, u32 number)
+static int copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, u32 number, const char **why)
 {
 	const struct rknpu_soc *soc = job->rdev->soc;
 	u32 most = GENMASK(soc->task_bits - 1, 0), i;
 	int ret;
 
+	*why = "tasks beyond the task array";
 	ret = rknpu_check_tasks(start, number, job->task_bo->base.base.size);
 	if (ret)
 		return ret;
+	*why = NULL;
 	part->nr_chunks = DIV_ROUND_UP(number, most);
 	part->chunks = kvcalloc(part->nr_chunks, sizeof(*part->chunks), GFP_KERNEL);
 	if (!part->chunks)
@@ -370,14 +373,14 @@ static int copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, 
 
 		chunk->tasks = min(number - i * most, most);
 		iosys_map_memcpy_from(&task, &job->task_map, first * sizeof(task), sizeof(task));
-		ret = rknpu_check_task(soc, &task);
+		ret = rknpu_check_task(soc, &task, why);
 		if (ret)
 			return ret;
 		chunk->regcmd = task.regcmd_addr;
 		chunk->amount = rknpu_pc_amount(soc, task.regcfg_amount);
 		chunk->int_clear = task.int_mask;
 		iosys_map_memcpy_from(&task, &job->task_map, (first + chunk->tasks - 1) * sizeof(task), sizeof(task));
-		ret = rknpu_check_task(soc, &task);
+		ret = rknpu_check_task(soc, &task, why);
 		if (ret)
 			return ret;
 		chunk->int_mask = task.int_mask;
@@ -385,7 +388,8 @@ static int copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, 
 	return 0;
 }
 
-static int check_rights(struct rknpu_file *file, const struct rknpu_submit *args, struct rknpu_split *split)
+/* The priority that is asked for is a wish, and becomes what the file may have. */
+static int check_rights(struct rknpu_file *file, struct rknpu_submit *args, struct rknpu_split *split)
 {
 	u32 allowed;
 	s32 urgent;
@@ -397,10 +401,11 @@ static int check_rights(struct rknpu_file *file, const struct rknpu_submit *args
 
 	if (split->any)
 		split->cores &= allowed;
-	if (!split->cores || (split->cores & ~allowed) || args->priority < urgent)
+	if (!split->cores || (split->cores & ~allowed)) {
+		drm_dbg(&file->rdev->drm, "SUBMIT: cores %#x, of which this file may use %#x\n", args->core_mask, allowed);
 		return -EPERM;
-	if (args->priority < 0 && !capable(CAP_SYS_NICE))
-		return -EPERM;
+	}
+	args->priority = rknpu_clamp_priority(args->priority, urgent, args->priority >= 0 || capable(CAP_SYS_NICE));
 	return 0;
 }
 
@@ -466,19 +471,22 @@ out:
 	return ret;
 }
 
-static int job_fill(struct rknpu_job *job, const struct rknpu_submit *args, const struct rknpu_split *split)
+static int job_fill(struct rknpu_job *job, const struct rknpu_submit *args, const struct rknpu_split *split,
+		    const char **why)
 {
 	unsigned int i;
 	int ret;
 
 	job->task_bo = rknpu_file_lookup(job->file, args->task_obj_addr);
-	if (!job->task_bo)
+	if (!job->task_bo) {
+		*why = "task_obj_addr is no buffer of this file";
 		return -EINVAL;
+	}
 	ret = rknpu_bo_vmap(job->task_bo, &job->task_map);
 	if (ret)
 		return ret;
 	for (i = 0; i < split->parts; i++) {
-		ret = copy_part(job, &job->parts[i], split->start[i], split->number[i]);
+		ret = copy_part(job, &job->parts[i], split->start[i], split->number[i], why);
 		if (ret)
 			return ret;
 		job->nr_parts++;
@@ -533,20 +541,21 @@ int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_
 	struct rknpu_split split;
 	struct rknpu_job *job;
 	struct file *sync = NULL;
+	const char *why = NULL;
 	int ret, fd = -1;
 
 	args->task_counter = 0;
 	args->hw_elapse_time = 0;
-	ret = rknpu_check_submit(args, rknpu_all_cores(rdev));
+	ret = rknpu_check_submit(args, rknpu_all_cores(rdev), &why);
 	ret = ret ?: rknpu_split_job(args, rknpu_all_cores(rdev), &split);
 	ret = ret ?: check_rights(file, args, &split);
 	if (ret)
-		return ret;
+		goto err;
 
 	job = job_alloc(rdev, file);
 	if (!job)
 		return -ENOMEM;
-	ret = job_fill(job, args, &split);
+	ret = job_fill(job, args, &split, &why);
 	if (ret)
 		goto err_job;
 	if (args->flags & RKNPU_JOB_FENCE_OUT) {
@@ -589,5 +598,8 @@ err_job:
 	/* A fence that was never shown must be signalled all the same. */
 	rknpu_fence_signal(job->fence, ret);
 	rknpu_job_put(job);
+err:
+	drm_dbg(drm, "SUBMIT of %u tasks, flags %#x, cores %#x: %s (%d)\n", args->task_number, args->flags, args->core_mask,
+		why ?: "refused", ret);
 	return ret;
 }

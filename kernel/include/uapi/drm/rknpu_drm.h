@@ -8,7 +8,7 @@
  * Where this driver answers otherwise than others with the same interface:
  *  - obj_addr is an opaque value of the file that made it, never an address, and useless to any other file.
  *  - iommu_domain_id (0 to 15) names an address space of this file. Domain 3 of one file has nothing to do with domain 3 of another.
- *  - Memory is always zeroed. Unknown flags and nonzero reserved fields give -EINVAL.
+ *  - Memory is always zeroed. Unknown flags give -EINVAL; reserved fields are ignored.
  *  - The task array is copied when a job is submitted; int_status is written back when it is done.
  *  - RKNPU_ACT_RESET cancels the caller's own jobs, and nobody else's.
  */
@@ -58,7 +58,7 @@ enum e_rknpu_mem_sync_mode {
 
 /**
  * struct rknpu_mem_create - allocate a buffer, or find the addresses of one that exists
- * @handle: in: 0 to allocate, or a GEM handle of this file (from PRIME import, say); out: the handle
+ * @handle: in: 0 to allocate, or a GEM handle of this file (from PRIME import, say); one that names nothing allocates; out: the handle
  * @flags: RKNPU_MEM_*
  * @size: in: bytes, rounded up to pages; out: bytes allocated
  * @obj_addr: out: opaque value for task_obj_addr and rknpu_mem_sync.obj_addr
@@ -105,9 +105,11 @@ struct rknpu_mem_destroy {
 
 /**
  * struct rknpu_mem_sync - hand a range of a cacheable buffer over, to the device or from it
- * @flags: RKNPU_MEM_SYNC_*, at least one
+ * @flags: RKNPU_MEM_SYNC_*; 0 does nothing
  * @offset: bytes from the start of the buffer
- * @size: bytes; @offset + @size must not exceed the buffer
+ * @size: bytes; what lies beyond the end of the buffer doesn't count
+ *
+ * For an import the exporter is asked to do it, which waits for the fences of the buffer.
  */
 struct rknpu_mem_sync {
 	__u32 flags;
@@ -139,7 +141,7 @@ enum e_rknpu_job_mode {
 #define RKNPU_CORE01_MASK		3
 #define RKNPU_CORE012_MASK		7
 
-#define RKNPU_PRIORITY_HIGHEST		(-20)	/* below 0: CAP_SYS_NICE */
+#define RKNPU_PRIORITY_HIGHEST		(-20)	/* below 0: with CAP_SYS_NICE, else 0 */
 #define RKNPU_PRIORITY_LOWEST		19
 
 /**
@@ -173,10 +175,10 @@ struct rknpu_subcore_task {
  * @task_start: index of the first task, for one core with an empty @subcore_task
  * @task_number: number of tasks of all cores together
  * @task_counter: out: tasks completed
- * @priority: -20 to 19, lower runs first, as with nice
+ * @priority: lower runs first, as with nice; a wish, cut to -20 to 19, to 0 without CAP_SYS_NICE, and to the file's limit
  * @task_obj_addr: the task array's buffer, as MEM_CREATE gave it in obj_addr
  * @iommu_domain_id: address space of this file in which all addresses are meant, 0 to 15
- * @reserved: must be 0
+ * @reserved: ignored
  * @task_base_addr: device address to which the hardware adds command addresses; 0 for none
  * @hw_elapse_time: out: nanoseconds from start to completion
  * @core_mask: RKNPU_CORE*_MASK
@@ -226,7 +228,7 @@ enum e_rknpu_action {
 	RKNPU_GET_WT_RD_AMOUNT		= 16,	/* 0 */
 	RKNPU_GET_TOTAL_RW_AMOUNT	= 17,	/* 0 */
 	RKNPU_GET_IOMMU_EN		= 18,	/* 1 */
-	RKNPU_SET_PROC_NICE		= 19,	/* of the calling thread, by the rules of setpriority(2): -EACCES */
+	RKNPU_SET_PROC_NICE		= 19,	/* of the calling thread, where setpriority(2) would allow it; else 0 without effect */
 	RKNPU_POWER_ON			= 20,	/* keeps the device powered until POWER_OFF or close */
 	RKNPU_POWER_OFF			= 21,
 	RKNPU_GET_TOTAL_SRAM_SIZE	= 22,	/* 0 */
@@ -264,8 +266,8 @@ struct rknpu_action {
  * @reserved: must be 0
  *
  * Limits belong to the open file, so they stay with a descriptor that is handed on. A value above the present limit leaves that as it
- * is. On return the fields hold the limits in force. Work beyond a limit gives -EPERM (cores, priority), -EDQUOT (bytes) or
- * -EAGAIN (jobs).
+ * is. On return the fields hold the limits in force. Work beyond a limit gives -EPERM (cores), -EDQUOT (bytes) or -EAGAIN (jobs); a more
+ * urgent priority is cut to the limit.
  */
 struct rknpu_npud_limit {
 	__u32 flags;
