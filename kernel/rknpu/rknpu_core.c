@@ -134,7 +134,7 @@ bool rknpu_core_stalled(struct rknpu_core *core)
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base)
 {
 	const struct rknpu_soc *soc = core->rdev->soc;
-	u32 pointer = RKNPU_S_POINTER_PINGPONG | RKNPU_S_POINTER_CORE(core->index);
+	u32 pointer = RKNPU_S_POINTER_PINGPONG | RKNPU_S_POINTER_CORE(core->number);
 	u32 control = RKNPU_PC_TASK_CONTROL_START | (pingpong ? RKNPU_PC_TASK_CONTROL_PINGPONG : 0);
 
 	spin_lock_irq(&core->irq_lock);

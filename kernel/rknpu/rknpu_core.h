@@ -25,12 +25,14 @@ struct rknpu_fault {
 
 /**
  * struct rknpu_core - one core
+ * @number: which core of the SoC it is; another than @index where one before it isn't enabled
  * @node: the platform device that it belongs to, through which it is powered
  * @pc, @cna, @regs_core: register windows
  */
 struct rknpu_core {
 	struct rknpu_device *rdev;
 	unsigned int index;
+	unsigned int number;
 	struct rknpu_node *node;
 	unsigned int node_index;	/* of this core among the node's */
 	struct rknpu_mmu_unit *unit;

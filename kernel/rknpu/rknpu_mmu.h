@@ -6,6 +6,8 @@
 #include <linux/mutex.h>
 #include <linux/types.h>
 
+#include "rknpu_soc.h"
+
 struct iommu_domain;
 struct iommu_group;
 struct rknpu_core;
@@ -14,8 +16,6 @@ struct rknpu_fault;
 struct rknpu_mmu_unit;
 struct rknpu_space;
 struct sg_table;
-
-#define RKNPU_MAX_BANKS		4
 
 /**
  * struct rknpu_mmu_ops - a way to run the MMU

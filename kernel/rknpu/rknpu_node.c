@@ -3,6 +3,7 @@
 #include <linux/clk.h>
 #include <linux/dma-mapping.h>
 #include <linux/of.h>
+#include <linux/of_address.h>
 #include <linux/platform_device.h>
 #include <linux/pm_domain.h>
 #include <linux/pm_runtime.h>
@@ -82,6 +83,20 @@ static int domains_init(struct rknpu_node *node)
 	return 0;
 }
 
+/* Of mainline's nodes, a core each: how many there are below it, enabled or not. */
+static unsigned int core_number(struct device *dev, resource_size_t start)
+{
+	struct device_node *child;
+	unsigned int below = 0;
+	struct resource res;
+
+	for_each_child_of_node(dev->of_node->parent, child)
+		if (of_device_is_compatible(child, "rockchip,rk3588-rknn-core") && !of_address_to_resource(child, 0, &res) &&
+		    res.start < start)
+			below++;
+	return below;
+}
+
 int rknpu_node_init(struct rknpu_node *node, enum rknpu_soc_id soc, bool per_core)
 {
 	struct platform_device *pdev = to_platform_device(node->dev);
@@ -94,6 +109,9 @@ int rknpu_node_init(struct rknpu_node *node, enum rknpu_soc_id soc, bool per_cor
 	node->start = res->start;
 	node->soc = rknpu_soc_get(soc);
 	node->nr_cores = per_core ? 1 : node->soc->cores;
+	node->first = per_core ? core_number(dev, res->start) : 0;
+	if (node->first + node->nr_cores > node->soc->cores)
+		return dev_err_probe(dev, -EINVAL, "core %u, but an %s has %u\n", node->first, node->soc->name, node->soc->cores);
 	node->pdata = dev_get_platdata(dev);
 	node->bank = !dev->of_node || platform_get_resource_byname(pdev, IORESOURCE_MEM, "mmu0");
 	if (!node->bank && !device_property_present(dev, "iommus"))

@@ -45,6 +45,7 @@ static int core_init(struct rknpu_device *rdev, struct rknpu_core *core, struct 
 	core->rdev = rdev;
 	core->node = node;
 	core->node_index = index;
+	core->number = node->first + index;
 	spin_lock_init(&core->irq_lock);
 	node->cores[index] = core;
 
@@ -76,7 +77,7 @@ static int core_init(struct rknpu_device *rdev, struct rknpu_core *core, struct 
 	return core->irq < 0 ? core->irq : 0;
 }
 
-/* Banks are counted off: two for core 0 of an RK3588, one for each other core. */
+/* The node's banks are counted off, as many for each core as the SoC has. */
 static int units_init(struct rknpu_device *rdev)
 {
 	unsigned int i, k, bank = 0;
@@ -86,7 +87,7 @@ static int units_init(struct rknpu_device *rdev)
 		struct rknpu_core *core = &rdev->cores[i];
 		struct rknpu_node *node = core->node;
 		struct rknpu_mmu_unit *unit = &rdev->units[rdev->nr_units];
-		unsigned int banks = 1;
+		unsigned int banks = rdev->soc->banks[core->number];
 
 		if (!node->bank && core->node_index) {
 			/* One IOMMU for all cores of the node. */
@@ -98,8 +99,6 @@ static int units_init(struct rknpu_device *rdev)
 		unit->cores = BIT(i);
 		core->unit = unit;
 		if (node->bank) {
-			if (i == 0 && rdev->nr_cores > 1)
-				banks = 2;
 			if (core->node_index == 0)
 				bank = 0;
 			for (k = 0; k < banks; k++, bank++) {

@@ -20,6 +20,7 @@ struct rknpu_platform_data;
 
 /**
  * struct rknpu_node - a platform device that the driver is bound to: the whole NPU (vendor's binding) or one core (mainline's)
+ * @first: which core of the SoC its first one is, whatever others are enabled
  * @cores: its cores, once the device is up; their register windows are mapped before
  */
 struct rknpu_node {
@@ -29,6 +30,7 @@ struct rknpu_node {
 	struct rknpu_device *rdev;
 	const struct rknpu_soc *soc;
 	bool bank;
+	unsigned int first;
 	unsigned int nr_cores;
 	struct rknpu_core *cores[RKNPU_MAX_CORES];
 	resource_size_t start;

@@ -5,10 +5,12 @@
 #include <linux/types.h>
 
 #define RKNPU_MAX_CORES		3
+#define RKNPU_MAX_BANKS		4
 
 /**
  * struct rknpu_soc - what differs between SoCs; nothing else in the driver asks which one it is
  * @cores: most cores
+ * @banks: MMU banks of each core, counted off in this order where one IOMMU has them all
  * @dma_bits: width of physical addresses that the NPU can reach
  * @amount_scale: command words fetched by one unit of PC_DATA_AMOUNT, divided by what regcfg_amount counts
  * @task_bits: width of the task number in PC_TASK_CONTROL
@@ -19,6 +21,7 @@
 struct rknpu_soc {
 	const char *name;
 	unsigned int cores;
+	u8 banks[RKNPU_MAX_CORES];
 	unsigned int dma_bits;
 	unsigned int amount_scale;
 	unsigned int task_bits;

@@ -59,13 +59,15 @@ enum vboard_binding {
 	VBOARD_MAINLINE,	/* a node a core, each with its own rockchip-iommu */
 	VBOARD_VENDOR,		/* one node, one rockchip-iommu with four banks */
 	VBOARD_BANK_NODE,	/* one node with the banks among its registers */
+	VBOARD_MAINLINE_BANK,	/* a node a core with its banks among its registers */
 };
 
 #ifdef CONFIG_OF_OVERLAY
-int vboard_overlay_create(struct vboard *board, enum vboard_binding binding);
+/* @cores: those whose nodes are enabled, where each has one. */
+int vboard_overlay_create(struct vboard *board, enum vboard_binding binding, u32 cores);
 void vboard_overlay_destroy(struct vboard *board);
 #else
-static inline int vboard_overlay_create(struct vboard *board, enum vboard_binding binding)
+static inline int vboard_overlay_create(struct vboard *board, enum vboard_binding binding, u32 cores)
 {
 	return -EOPNOTSUPP;
 }

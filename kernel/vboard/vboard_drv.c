@@ -13,7 +13,11 @@
 static char *binding = "";
 module_param(binding, charp, 0444);
 MODULE_PARM_DESC(binding,
-		 "mainline, vendor or bank-node (nodes of the device tree), or bank (a platform device); default: mainline where possible, else bank");
+		 "mainline, mainline-bank, vendor or bank-node (nodes of the device tree), or bank (a platform device); default: mainline where possible, else bank");
+
+static uint cores = GENMASK(VBOARD_CORES - 1, 0);
+module_param(cores, uint, 0444);
+MODULE_PARM_DESC(cores, "With mainline or mainline-bank: mask of the cores whose nodes are enabled");
 
 void vboard_change(struct vboard *board, u32 offset, u32 bits, bool set)
 {
@@ -41,16 +45,18 @@ static int bring_up(struct vboard *board)
 	if (!strcmp(binding, "bank"))
 		return vboard_platform_create(board);
 	if (!strcmp(binding, "mainline"))
-		return vboard_overlay_create(board, VBOARD_MAINLINE);
+		return vboard_overlay_create(board, VBOARD_MAINLINE, cores);
+	if (!strcmp(binding, "mainline-bank"))
+		return vboard_overlay_create(board, VBOARD_MAINLINE_BANK, cores);
 	if (!strcmp(binding, "vendor"))
-		return vboard_overlay_create(board, VBOARD_VENDOR);
+		return vboard_overlay_create(board, VBOARD_VENDOR, cores);
 	if (!strcmp(binding, "bank-node"))
-		return vboard_overlay_create(board, VBOARD_BANK_NODE);
+		return vboard_overlay_create(board, VBOARD_BANK_NODE, cores);
 	if (*binding) {
-		dev_err(&board->pdev->dev, "binding=%s: use mainline, vendor, bank-node or bank\n", binding);
+		dev_err(&board->pdev->dev, "binding=%s: use mainline, mainline-bank, vendor, bank-node or bank\n", binding);
 		return -EINVAL;
 	}
-	return overlays ? vboard_overlay_create(board, VBOARD_MAINLINE) : vboard_platform_create(board);
+	return overlays ? vboard_overlay_create(board, VBOARD_MAINLINE, cores) : vboard_platform_create(board);
 }
 
 static int vboard_probe(struct pci_dev *pdev, const struct pci_device_id *id)

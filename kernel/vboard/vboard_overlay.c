@@ -41,7 +41,18 @@ struct writer {
 	u64 base;
 	u32 spi;
 	u32 gic;
+	u32 cores;		/* whose nodes are enabled */
 };
+
+static bool is_mainline(enum vboard_binding binding)
+{
+	return binding == VBOARD_MAINLINE || binding == VBOARD_MAINLINE_BANK;
+}
+
+static bool has_iommu(enum vboard_binding binding)
+{
+	return binding == VBOARD_MAINLINE || binding == VBOARD_VENDOR;
+}
 
 static void put_reg(struct writer *w, const u32 *offsets, const u32 *sizes, unsigned int count)
 {
@@ -100,22 +111,31 @@ static void put_iommu(struct writer *w, unsigned int handle, unsigned int first,
 	vboard_fdt_end(&w->fdt);
 }
 
-static void put_mainline_core(struct writer *w, unsigned int core)
+static void put_mainline_core(struct writer *w, unsigned int core, bool banks)
 {
 	static const char names[] = "pc\0cna\0core";
+	static const char bank_names[][24] = { "pc\0cna\0core\0mmu0", "pc\0cna\0core\0mmu0\0mmu1" };
 	static const char reset_names[] = "srst_a\0srst_h";
 	u32 base = core * VBOARD_CORE_STRIDE;
-	const u32 offsets[] = { base, base + 0x1000, base + 0x3000 };
-	static const u32 sizes[] = { 0x1000, 0x1000, 0x1000 };
+	unsigned int first = core_bank[core], last = first + core_banks[core] - 1;
+	const u32 offsets[] = { base, base + 0x1000, base + 0x3000, bank_offset[first], bank_offset[last] };
+	static const u32 sizes[] = { 0x1000, 0x1000, 0x1000, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE };
+	unsigned int nr_banks = banks ? core_banks[core] : 0;
 	const u32 resets[] = { PHANDLE_CONTROL, core, PHANDLE_CONTROL, 8 + core };
 	const u32 domain[] = { PHANDLE_CONTROL, core };
 
 	put_node(w, "npu", base);
 	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknn-core");
-	put_reg(w, offsets, sizes, ARRAY_SIZE(offsets));
-	vboard_fdt_prop(&w->fdt, "reg-names", names, sizeof(names));
+	if (!(w->cores & BIT(core)))
+		vboard_fdt_string(&w->fdt, "status", "disabled");
+	put_reg(w, offsets, sizes, 3 + nr_banks);
+	if (banks)
+		vboard_fdt_prop(&w->fdt, "reg-names", bank_names[nr_banks - 1], sizeof(names) + nr_banks * sizeof("mmu0"));
+	else
+		vboard_fdt_prop(&w->fdt, "reg-names", names, sizeof(names));
 	put_interrupts(w, 1);
-	vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(core));
+	if (!banks)
+		vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(core));
 	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
 	vboard_fdt_prop(&w->fdt, "reset-names", reset_names, sizeof(reset_names));
 	vboard_fdt_cell(&w->fdt, "clocks", PHANDLE_CONTROL);
@@ -218,13 +238,17 @@ static void put_bus(struct writer *w, enum vboard_binding binding)
 	vboard_fdt_prop(&w->fdt, "ranges", "", 0);
 	vboard_fdt_cell(&w->fdt, "interrupt-parent", w->gic);
 	put_control(w);
-	put_opps(w, binding == VBOARD_MAINLINE ? 1 : 2);
+	put_opps(w, is_mainline(binding) ? 1 : 2);
 	switch (binding) {
 	case VBOARD_MAINLINE:
 		for (i = 0; i < VBOARD_CORES; i++)
 			put_iommu(w, i, core_bank[i], core_banks[i]);
 		for (i = 0; i < VBOARD_CORES; i++)
-			put_mainline_core(w, i);
+			put_mainline_core(w, i, false);
+		break;
+	case VBOARD_MAINLINE_BANK:
+		for (i = 0; i < VBOARD_CORES; i++)
+			put_mainline_core(w, i, true);
 		break;
 	case VBOARD_VENDOR:
 		put_iommu(w, 0, 0, VBOARD_BANKS);
@@ -250,11 +274,11 @@ static void put_pairs(struct writer *w, const char *name, unsigned int count)
 
 static void put_npu_fixups(struct writer *w, u32 offset, enum vboard_binding binding)
 {
-	bool mainline = binding == VBOARD_MAINLINE;
+	bool mainline = is_mainline(binding);
 	unsigned int cores = mainline ? 1 : VBOARD_CORES;
 
 	put_node(w, "npu", offset);
-	if (binding != VBOARD_BANK_NODE)
+	if (has_iommu(binding))
 		vboard_fdt_cell(&w->fdt, "iommus", 0);
 	put_pairs(w, "resets", 2 * cores);
 	put_pairs(w, "power-domains", cores);
@@ -289,9 +313,9 @@ static const void *write_overlay(struct writer *w, enum vboard_binding binding, 
 	vboard_fdt_begin(&w->fdt, "fragment@0");
 	vboard_fdt_begin(&w->fdt, "__overlay__");
 	vboard_fdt_begin(&w->fdt, BUS_NAME);
-	for (i = 0; i < (binding == VBOARD_MAINLINE ? VBOARD_CORES : 1); i++) {
+	for (i = 0; i < (is_mainline(binding) ? VBOARD_CORES : 1); i++) {
 		put_npu_fixups(w, i * VBOARD_CORE_STRIDE, binding);
-		if (binding != VBOARD_BANK_NODE)
+		if (has_iommu(binding))
 			put_iommu_fixups(w, bank_offset[core_bank[i]]);
 	}
 	vboard_fdt_end(&w->fdt);
@@ -322,7 +346,7 @@ static int find_interrupt(struct pci_dev *pdev, struct writer *w)
 
 /* ------------------------------------------------------------------------------------------------------------------------------ */
 
-int vboard_overlay_create(struct vboard *board, enum vboard_binding binding)
+int vboard_overlay_create(struct vboard *board, enum vboard_binding binding, u32 cores)
 {
 	struct device *dev = &board->pdev->dev;
 	struct device_node *control;
@@ -339,6 +363,7 @@ int vboard_overlay_create(struct vboard *board, enum vboard_binding binding)
 	w = kzalloc(sizeof(*w), GFP_KERNEL);
 	if (!w)
 		return -ENOMEM;
+	w->cores = cores;
 	w->base = pci_resource_start(board->pdev, VBOARD_BAR_REGS);
 	ret = find_interrupt(board->pdev, w);
 	if (ret)

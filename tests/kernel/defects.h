@@ -20,6 +20,8 @@ extern const struct test job_tests[];
 extern const unsigned job_test_count;
 extern const struct test security_tests[];
 extern const unsigned security_test_count;
+extern const struct test isolation_tests[];
+extern const unsigned isolation_test_count;
 extern const struct test race_tests[];
 extern const unsigned race_test_count;
 
