@@ -96,6 +96,11 @@ const char *board_fault_name(enum vboard_fault kind) {
       [VBOARD_FAULT_DEAD] = "dead",
       [VBOARD_FAULT_UNMAPPED_HANGS] = "unmapped-hangs",
       [VBOARD_FAULT_WRONG_BIT] = "wrong-bit",
+      [VBOARD_FAULT_STALL_REFUSED] = "stall-refused",
+      [VBOARD_FAULT_STALE_OPERANDS] = "stale-operands",
+      [VBOARD_FAULT_NEVER_STARTS] = "never-starts",
+      [VBOARD_FAULT_RATE_UNPOWERED] = "rate-unpowered",
+      [VBOARD_FAULT_STATUS_LAGS] = "status-lags",
   };
 
   return kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "unknown";

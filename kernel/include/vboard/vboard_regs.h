@@ -76,6 +76,11 @@ enum vboard_fault {
 	VBOARD_FAULT_DEAD = 9,			/* … for good; CLEAR with ARG = core does not revive it, a device reset does */
 	VBOARD_FAULT_UNMAPPED_HANGS = 10,	/* an unmapped access hangs the core instead of faulting */
 	VBOARD_FAULT_WRONG_BIT = 11,		/* one bit of the result of task ARG is inverted */
+	VBOARD_FAULT_STALL_REFUSED = 12,	/* an MMU bank doesn't stall when asked: ARG 0 while its core is busy, 1 also while idle */
+	VBOARD_FAULT_STALE_OPERANDS = 13,	/* the next job takes the CBUF as it is, though its reuse bits are clear */
+	VBOARD_FAULT_NEVER_STARTS = 14,		/* a job is taken and nothing happens, until all cores were reset while none ran */
+	VBOARD_FAULT_RATE_UNPOWERED = 15,	/* the next change of the rate without power kills the NPU until a device reset */
+	VBOARD_FAULT_STATUS_LAGS = 16,		/* TASK_STATUS shows the last task ARG microseconds after the interrupt */
 };
 
 /* --- control BAR: counters, 64 bits each (low word first), since device reset; core n's block at + n * VBOARD_COUNTER_STRIDE ----- */

@@ -10,7 +10,10 @@ namespace {
 
 using namespace rknpu;
 
-constexpr uint32_t kRawHung = 0xc0000000;  // reported of stalled jobs
+constexpr uint32_t kRawIdle = 0x40000000, kRawWorked = 0xc0000000;
+// TASK_STATUS above the 12 bits of its count: states that were read out; what their bits mean nobody knows.
+constexpr uint32_t kTaskStatusReset = 0x5000, kTaskStatusBusy = 0x7000, kTaskStatusDone = 0xf000,
+                   kTaskStatusCount = 0xfff;
 constexpr uint32_t kIrqReadError = 1u << 12, kIrqWriteError = 1u << 13;
 constexpr uint32_t kTaskCountClear = 1u << 13, kTaskPingPong = 1u << 12;
 constexpr uint32_t kSlaveMode = 1;  // BASE_ADDRESS.PC_SEL
@@ -44,6 +47,7 @@ uint32_t Core::read(uint32_t offset) {
   if (r->block == Block::kGlobal) return enable_mask_;
   const Pointers& p = pointers(r->block);
   if (is_pointer(offset)) return p.config | (p.producer ? 1u : 0) | (p.consumer ? 1u << 16 : 0);
+  if (is_status(offset) && !wiring_.options->s_status_running) return 0;
   if (is_status(offset)) return job_ && !job_->completed ? (executes_from(r->block) ? 1u << 16 : 1u) : 0;
   return groups_[p.producer].get(r->offset);
 }
@@ -81,16 +85,38 @@ uint32_t Core::read_pc(uint32_t offset) const {
     case reg::kPcInterruptStatus:
       return spurious_line_ ? int_raw_ : int_raw_ & int_mask_;
     case reg::kPcInterruptRawStatus:
-      return int_raw_ | (hung_ ? kRawHung : 0);
+      return int_raw_ | raw_bits();
     case reg::kPcTaskCon:
       return task_con_;
     case reg::kPcTaskDmaBaseAddr:
       return dma_base_;
     case reg::kPcTaskStatus:
-      return task_status_;
+      return task_status();
     default:
       return 0;
   }
+}
+
+uint32_t Core::task_status() const {
+  const bool lags = last_task_not_before_us_ && wiring_.now_us() < *last_task_not_before_us_;
+  const uint32_t tasks = lags ? tasks_ - 1 : tasks_;
+  switch (wiring_.options->task_status) {
+    case TaskStatus::kModulo: {
+      if (task_number_ == 0) return kTaskStatusReset;
+      const bool busy = lags || hung_ || (job_ && !job_->completed);
+      return (busy ? kTaskStatusBusy : kTaskStatusDone) | tasks % task_number_;
+    }
+    case TaskStatus::kCount:
+      return tasks & kTaskStatusCount;
+    case TaskStatus::kStuck:
+      return tasks_ran_ ? 1 : 0;
+  }
+  return 0;
+}
+
+uint32_t Core::raw_bits() const {
+  if (wiring_.options->int_raw_done_bits) return task_number_ == 0 ? kRawIdle : kRawWorked;
+  return hung_ ? kRawWorked : 0;
 }
 
 void Core::write_pc(uint32_t offset, uint32_t value) {
@@ -118,7 +144,10 @@ void Core::write_pc(uint32_t offset, uint32_t value) {
     case reg::kPcTaskCon:
       // The trigger bits above TASK_PP_EN clear themselves: 0x7002 reads back 0x1002.
       task_con_ = value & (kTaskPingPong | 0xfff);
-      if (value & kTaskCountClear) task_status_ = 0;
+      if (value & kTaskCountClear) {
+        tasks_ = 0;
+        last_task_not_before_us_.reset();
+      }
       break;
     case reg::kPcTaskDmaBaseAddr:
       dma_base_ = value & ~0xfu;
@@ -177,7 +206,9 @@ void Core::stop() {
     spurious_line_ = line_muted_ = false;
     line_not_before_us_.reset();
     int_raw_ = 0;
-    task_status_ = 0;
+    tasks_ = task_number_ = 0;
+    tasks_ran_ = false;
+    last_task_not_before_us_.reset();
     if (death_ == Death::kUntilReset) death_ = Death::kAlive;
     update_interrupt();
   }
@@ -289,6 +320,7 @@ void Core::begin_job() {
     return;
   }
   wiring_.counters->add(VBOARD_COUNT_JOBS);
+  task_number_ = tasks;
   job_ = std::make_shared<Job>();
   job_->run = run_.load(std::memory_order_acquire);
   job_->tasks = tasks;
@@ -488,7 +520,8 @@ void Core::refuse(const Job& job, const std::vector<std::string>& violations) {
 void Core::finish_task(Job& job) {
   wiring_.counters->add(VBOARD_COUNT_TASKS);
   ++job.done;
-  task_status_ = (task_status_ + 1) & 0xfffffff;
+  ++tasks_;
+  tasks_ran_ = true;
   // Status bits come in pairs, one for each ping-pong group. Those of the last task's blocks and groups are shown.
   const bool conv = job.enable & kEnableCna;
   job.status = executes_from(Block::kDpu) ? 0x200u : 0x100u;
@@ -508,6 +541,10 @@ void Core::complete(Job& job) {
   if (const auto late = wiring_.faults->strike(VBOARD_FAULT_IRQ_LATE, wiring_.core)) {
     line_not_before_us_ = wiring_.now_us() + *late;
     wiring_.wake();
+  }
+  if (const auto lag = wiring_.faults->strike(VBOARD_FAULT_STATUS_LAGS, wiring_.core)) {
+    last_task_not_before_us_ = wiring_.now_us() + *lag;
+    wiring_.log(std::format("core {}: TASK_STATUS lags {} us behind the interrupt", wiring_.core, *lag));
   }
   raise(job.status, wiring_.faults->strike(VBOARD_FAULT_IRQ_LOST, wiring_.core).has_value());
 }

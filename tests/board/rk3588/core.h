@@ -96,6 +96,8 @@ class Core {
 
   // All below: mutex_ held.
   uint32_t read_pc(uint32_t offset) const;
+  uint32_t task_status() const;
+  uint32_t raw_bits() const;
   void write_pc(uint32_t offset, uint32_t value);
   void start();
   void begin_job();
@@ -143,7 +145,10 @@ class Core {
   uint32_t int_raw_ = 0;
   uint32_t task_con_ = 0;
   uint32_t dma_base_ = 0;
-  uint32_t task_status_ = 0;
+  uint32_t tasks_ = 0;                               // since TASK_COUNT_CLEAR
+  uint32_t task_number_ = 0;                         // of the job that began last; 0: none since the reset
+  bool tasks_ran_ = false;                           // since the reset
+  std::optional<uint64_t> last_task_not_before_us_;  // TASK_STATUS shows it from then on: "status-lags"
   uint32_t enable_mask_ = 0;
   bool running_allowed_ = true;
   bool hung_ = false;

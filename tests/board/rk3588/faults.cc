@@ -10,9 +10,10 @@ namespace {
 constexpr std::string_view kNames[] = {
     "none",           "dispatch-drop", "stall",           "irq-late",         "irq-lost",
     "irq-spurious",   "irq-early",     "mmu-no-readback", "dead-until-reset", "dead",
-    "unmapped-hangs", "wrong-bit",
+    "unmapped-hangs", "wrong-bit",     "stall-refused",   "stale-operands",   "never-starts",
+    "rate-unpowered", "status-lags",
 };
-static_assert(std::size(kNames) == VBOARD_FAULT_WRONG_BIT + 1);
+static_assert(std::size(kNames) == VBOARD_FAULT_STATUS_LAGS + 1);
 
 bool matches(const Fault& fault, vboard_fault kind, uint32_t core) {
   return fault.kind == kind && (fault.core == VBOARD_FAULT_ANY_CORE || fault.core == core);

@@ -1,39 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <format>
+#include <span>
 
 namespace npud::rk3588 {
 namespace {
 
 struct Switch {
   std::string_view key;
-  std::string_view harsh;  // the default, true
-  std::string_view kind;
-  bool Options::* member;
+  std::array<std::string_view, 3> values;  // the default first; those that are empty don't exist
+  void (*set)(Options&, size_t value);
   std::string_view text;
 };
 
+// The first value of a flag is true; values of others are in the order of their enumerators.
+template <auto member>
+void choose(Options& options, size_t value) {
+  auto& to = options.*member;
+  if constexpr (std::is_same_v<decltype(options.*member), bool&>) {
+    to = value == 0;
+  } else {
+    to = static_cast<std::remove_reference_t<decltype(to)>>(value);
+  }
+}
+
 constexpr Switch kSwitches[] = {
-    {"short-height", "wrong", "ok", &Options::short_height_wrong,
+    {"task-status",
+     {"modulo", "count", "stuck"},
+     choose<&Options::task_status>,
+     "TASK_STATUS counts modulo the task number, so that a job that is done shows 0 (gregordinary/patches, "
+     "BATCHED_SUBMIT_FINDINGS.md, dumps of a ROCK 5B), up to the task number, or stands at 1 once a task ran"},
+    {"int-raw",
+     {"done-bits", "plain"},
+     choose<&Options::int_raw_done_bits>,
+     "bits 31:30 of INT_RAW are 01 in an idle core and 11 in one that worked (dumps of a ROCK 5B), or always 00"},
+    {"s-status",
+     {"running", "zero"},
+     choose<&Options::s_status_running>,
+     "S_STATUS of CNA, CORE and DPU tell which group is running (TRM), or read 0"},
+    {"short-height",
+     {"wrong", "ok"},
+     choose<&Options::short_height_wrong>,
      "direct 1x1 tasks of fewer than 4 feature rows compute garbage (rockchip-npu-notes) or not (mtx512, ork-driver)"},
-    {"chained-int", "accumulate", "clear", &Options::chained_int_accumulates,
+    {"chained-int",
+     {"accumulate", "clear"},
+     choose<&Options::chained_int_accumulates>,
      "integer tasks after the first of a job add to the accumulators of the one before (rockchip-npu-notes) or not "
      "(ork-driver)"},
-    {"fp16-k128", "refuse", "ok", &Options::fp16_k128_refused, "fp16 GEMMs with K = 128 fail or not"},
-    {"wide-cubes", "wrong", "ok", &Options::wide_cubes_wrong,
+    {"fp16-k128", {"refuse", "ok"}, choose<&Options::fp16_k128_refused>, "fp16 GEMMs with K = 128 fail or not"},
+    {"wide-cubes",
+     {"wrong", "ok"},
+     choose<&Options::wide_cubes_wrong>,
      "DPU cubes of 8191 and more in one direction have a wrong end (rockchip-npu-notes dpu-lut-activation.md) or not "
      "(ork-driver, with N = 8192)"},
-    {"tlb", "lines", "pages", &Options::tlb_lines,
+    {"cbuf",
+     {"garbage", "strict", "off"},
+     choose<&Options::cbuf>,
+     "lines of features beyond their CBUF banks are garbage (rockchip-npu-notes cbuf-bank-slack.md), the task is "
+     "refused, "
+     "or the CBUF has no end"},
+    {"tlb",
+     {"lines", "pages"},
+     choose<&Options::tlb_lines>,
      "the TLB keeps lines of 16 entries, invalid ones too (what Linux' rockchip-iommu zaps for), or valid pages only"},
-    {"fault-done", "retry", "drop", &Options::fault_retries,
+    {"fault-done",
+     {"retry", "drop"},
+     choose<&Options::fault_retries>,
      "after PAGE_FAULT_DONE the access is tried again, or dropped (reads give 0)"},
-    {"stall-in-fault", "fails", "works", &Options::stall_in_fault_fails,
+    {"stall-in-fault",
+     {"fails", "works"},
+     choose<&Options::stall_in_fault_fails>,
      "a stall asked for while a page fault is active never becomes active, or does"},
-    {"reset-mmu", "clears", "keeps", &Options::reset_clears_mmu,
+    {"reset-mmu",
+     {"clears", "keeps"},
+     choose<&Options::reset_clears_mmu>,
      "srst_h of a core clears its MMU banks, or leaves them"},
 };
+
+std::string joined(const Switch& s, std::string_view between) {
+  std::string text(s.values.front());
+  for (const std::string_view value : std::span(s.values).subspan(1)) {
+    if (!value.empty()) text.append(between).append(value);
+  }
+  return text;
+}
 
 std::expected<uint32_t, std::string> number(std::string_view key, std::string_view text, uint32_t most) {
   uint32_t value = 0;
@@ -56,17 +110,11 @@ std::expected<void, std::string> Options::set(std::string_view assignment) {
   const std::string_view key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   for (const Switch& s : kSwitches) {
     if (s.key != key) continue;
-    if (value != s.harsh && value != s.kind) {
-      return std::unexpected(std::format("option {} is \"{}\": it takes {} or {}", key, value, s.harsh, s.kind));
+    const auto found = std::ranges::find(s.values, value);
+    if (value.empty() || found == s.values.end()) {
+      return std::unexpected(std::format("option {} is \"{}\": it takes {}", key, value, joined(s, " or ")));
     }
-    this->*s.member = value == s.harsh;
-    return {};
-  }
-  if (key == "cbuf") {
-    if (value != "garbage" && value != "strict" && value != "off") {
-      return std::unexpected(std::format("option cbuf is \"{}\": it takes garbage, strict or off", value));
-    }
-    cbuf = value == "garbage" ? Cbuf::kGarbage : value == "strict" ? Cbuf::kStrict : Cbuf::kOff;
+    s.set(*this, static_cast<size_t>(found - s.values.begin()));
     return {};
   }
   uint32_t* target = key == "power" ? &power_on_mask : key == "clock-khz" ? &clock_khz : nullptr;
@@ -80,10 +128,7 @@ std::expected<void, std::string> Options::set(std::string_view assignment) {
 
 std::string options_help() {
   std::string text;
-  for (const Switch& s : kSwitches) text += std::format("  {}={}|{}: {}\n", s.key, s.harsh, s.kind, s.text);
-  text +=
-      "  cbuf=garbage|strict|off: lines of features beyond their CBUF banks are garbage (rockchip-npu-notes "
-      "cbuf-bank-slack.md), the task is refused, or the CBUF has no end\n";
+  for (const Switch& s : kSwitches) text += std::format("  {}={}: {}\n", s.key, joined(s, "|"), s.text);
   text += "  power=7: power domains and clocks that run at the start, bit n for core n\n";
   text += "  clock-khz=1000000: the NPU clock that cycles are counted in\n";
   return text;

@@ -11,20 +11,24 @@
 
 namespace npud::rk3588 {
 
+enum class TaskStatus : uint8_t { kModulo, kCount, kStuck };
 enum class Cbuf : uint8_t { kGarbage, kStrict, kOff };
 
 struct Options {
-  bool short_height_wrong = true;       // "short-height=wrong|ok"
-  bool chained_int_accumulates = true;  // "chained-int=accumulate|clear"
-  bool fp16_k128_refused = true;        // "fp16-k128=refuse|ok"
-  bool wide_cubes_wrong = true;         // "wide-cubes=wrong|ok"
-  bool tlb_lines = true;                // "tlb=lines|pages"
-  bool fault_retries = true;            // "fault-done=retry|drop"
-  bool stall_in_fault_fails = true;     // "stall-in-fault=fails|works"
-  bool reset_clears_mmu = true;         // "reset-mmu=clears|keeps"
-  Cbuf cbuf = Cbuf::kGarbage;           // "cbuf=garbage|strict|off"
-  uint32_t power_on_mask = 7;           // "power=MASK": power domains and clocks that run at the start
-  uint32_t clock_khz = 1000000;         // "clock-khz=N"
+  TaskStatus task_status = TaskStatus::kCount;  // "task-status=modulo|count|stuck"
+  bool int_raw_done_bits = false;               // "int-raw=done-bits|plain"
+  bool s_status_running = true;                 // "s-status=running|zero"
+  bool short_height_wrong = true;               // "short-height=wrong|ok"
+  bool chained_int_accumulates = true;          // "chained-int=accumulate|clear"
+  bool fp16_k128_refused = true;                // "fp16-k128=refuse|ok"
+  bool wide_cubes_wrong = true;                 // "wide-cubes=wrong|ok"
+  Cbuf cbuf = Cbuf::kGarbage;                   // "cbuf=garbage|strict|off"
+  bool tlb_lines = true;                        // "tlb=lines|pages"
+  bool fault_retries = true;                    // "fault-done=retry|drop"
+  bool stall_in_fault_fails = true;             // "stall-in-fault=fails|works"
+  bool reset_clears_mmu = true;                 // "reset-mmu=clears|keeps"
+  uint32_t power_on_mask = 7;                   // "power=MASK": power domains and clocks that run at the start
+  uint32_t clock_khz = 1000000;                 // "clock-khz=N"
 
   // Applies one "key=value". The error says what would have been right.
   std::expected<void, std::string> set(std::string_view assignment);
