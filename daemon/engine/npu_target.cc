@@ -27,7 +27,7 @@ std::optional<NpuTarget::Refusal> NpuTarget::admit() {
     const TimePoint now = clock_.now();
     if (now < rearm_at_) return Refusal{reason_, rearm_at_ - now};
   }
-  if (probing_) return Refusal{armed_ ? "the device is under suspicion and being probed" : reason_, Duration{0}};
+  if (probing_) return armed_ ? std::nullopt : std::optional(Refusal{reason_, Duration{0}});
   probing_ = true;
   const bool was_armed = armed_;
   lock.unlock();
@@ -41,12 +41,19 @@ std::optional<NpuTarget::Refusal> NpuTarget::admit() {
   return std::nullopt;
 }
 
-NpuTarget::Refusal NpuTarget::failed(const std::string& reason) {
+std::optional<NpuTarget::Refusal> NpuTarget::failed(const std::string& reason) {
   Refusal refusal;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     // Others that were under way fail with it: one failure, one back-off.
     if (!armed_) return Refusal{reason_, std::max(Duration{0}, rearm_at_ - clock_.now())};
+    if (probing_) return std::nullopt;
+    probing_ = true;
+    lock.unlock();
+    const auto verdict = device_.canary();
+    lock.lock();
+    probing_ = false;
+    if (verdict) return std::nullopt;
     refusal = disarm(reason);
   }
   publish(reason + "; models run on the host until a canary comes out right");

@@ -38,11 +38,13 @@ class NpuTarget {
   NpuTarget(rknpu::RknpuDevice& device, Arbiter& arbiter, Clock& clock, EventBus& events,
             NpuTargetSettings settings = {});
 
-  // May a request use the device now? When its time has come, or the device is under suspicion, a canary runs first, on
-  // the caller's thread; the others go to the host meanwhile.
+  // May a request use the device now? When a disarmed device's time has come, or it is under suspicion, a canary runs
+  // first, on the caller's thread. Meanwhile the others use a device that is under suspicion, which checks every result
+  // then, and leave one that is disarmed.
   std::optional<Refusal> admit();
-  // A job failed in spite of its retry, for the device's sake.
-  Refusal failed(const std::string& reason);
+  // A job failed in spite of its retry, and not for the request's sake. A canary runs, and disarms the device when it
+  // fails. None: the device is good, and what failed is the caller's program's own matter.
+  std::optional<Refusal> failed(const std::string& reason);
   void succeeded();
 
   // What model configurations may name, with its health.
@@ -51,6 +53,8 @@ class NpuTarget {
   rknpu::RknpuDevice& device() { return device_; }
   Arbiter& arbiter() { return arbiter_; }
   Clock& clock() { return clock_; }
+  Duration first_backoff() const { return settings_.first_backoff; }
+  Duration most_backoff() const { return settings_.most_backoff; }
   bool host_fallback() const { return settings_.host_fallback; }
   OffloadCache* cache() const { return settings_.cache.get(); }
   void notice(const std::string& text) const {

@@ -174,7 +174,7 @@ Result<> Offload::bring_in(TenantId tenant) {
   auto report = target_.arbiter().submit_and_wait(std::move(job));
   if (report) return {};
   if (report.error().code == ErrorCode::resource_exhausted) return std::unexpected(report.error());
-  const auto refusal = target_.failed(report.error().message);
+  const auto refusal = struck(tenant, report.error().message);
   auto host = on_host(refusal.reason, refusal.rearm_after);
   return host ? Result<>{} : std::unexpected(host.error());
 }
@@ -189,13 +189,38 @@ Result<Offload::Attempt> Offload::on_host(std::string reason, std::optional<Dura
   return std::unexpected(std::move(error));
 }
 
+NpuTarget::Refusal Offload::struck(TenantId tenant, const std::string& reason) {
+  if (auto refusal = target_.failed(reason)) return *refusal;
+  const std::lock_guard lock(rests_mutex_);
+  const TimePoint now = target_.clock().now();
+  Rest& rest = rests_.try_emplace(tenant, Rest{{}, {}, target_.first_backoff()}).first->second;
+  rest.reason = reason + "; the NPU is right otherwise, so only these requests leave it alone";
+  rest.until = now + rest.next;
+  NpuTarget::Refusal refusal{rest.reason, rest.next};
+  rest.next = std::min(2 * rest.next, target_.most_backoff());
+  return refusal;
+}
+
+std::optional<NpuTarget::Refusal> Offload::resting(TenantId tenant) {
+  const std::lock_guard lock(rests_mutex_);
+  const auto rest = rests_.find(tenant);
+  if (rest == rests_.end()) return std::nullopt;
+  const TimePoint now = target_.clock().now();
+  if (now >= rest->second.until) return std::nullopt;
+  return NpuTarget::Refusal{rest->second.reason, rest->second.until - now};
+}
+
 Result<Offload::Attempt> Offload::run(ExecutionContext& context, std::span<const Tensor> inputs,
                                       std::span<const OutputRequest> outputs) {
+  const TenantId tenant = context.tenant();
+  if (auto rest = resting(tenant)) return on_host(std::move(rest->reason), rest->rearm_after);
   if (auto refusal = target_.admit()) return on_host(std::move(refusal->reason), refusal->rearm_after);
   OffloadRun run(context, std::max(context.priority_class(), best_class_), program_, target_.arbiter());
   auto result = session_->run(inputs, outputs, context.cancelled());
   if (result) {
     target_.succeeded();
+    const std::lock_guard lock(rests_mutex_);
+    rests_.erase(tenant);
     return Attempt{std::move(*result), {}, {}};
   }
   // Without a failed job it is the request's own: what the host's session would say too.
@@ -207,7 +232,7 @@ Result<Offload::Attempt> Offload::run(ExecutionContext& context, std::span<const
   // A value beyond fp16, a size without a plan, no room for activations: nothing is said against the device.
   if (error.code == ErrorCode::resource_exhausted || (in_job && error.code == ErrorCode::invalid_argument))
     return on_host(error.message, {});
-  auto refusal = target_.failed(error.message);
+  auto refusal = struck(tenant, error.message);
   return on_host(std::move(refusal.reason), refusal.rearm_after);
 }
 

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +55,9 @@ class Offload {
   Offload(std::unique_ptr<Session> session, std::shared_ptr<NpuProgram> program, std::vector<NodePlacement> placements,
           bool host_nodes, PriorityClass best_class, NpuTarget& target);
   Result<Attempt> on_host(std::string reason, std::optional<Duration> rearm_after) const;
+  // A job failed. Disarms the device if it is the device's fault; else only this tenant's requests for this model rest.
+  NpuTarget::Refusal struck(TenantId tenant, const std::string& reason);
+  std::optional<NpuTarget::Refusal> resting(TenantId tenant);
 
   const std::unique_ptr<Session> session_;
   const std::shared_ptr<NpuProgram> program_;
@@ -60,6 +65,13 @@ class Offload {
   const PriorityClass best_class_;
   NpuTarget& target_;
   const std::string path_;
+  struct Rest {
+    std::string reason;
+    TimePoint until;
+    Duration next;  // the pause after the next strike
+  };
+  std::mutex rests_mutex_;
+  std::map<TenantId, Rest> rests_;  // of tenants whose last job here failed
 };
 
 }  // namespace npud

@@ -216,8 +216,8 @@ Result<std::unique_ptr<Residence>> RknpuDevice::upload_to_best_space(std::span<c
   }
   Error last;
   for (uint32_t space : spaces) {
-    std::unique_ptr<Residence> residence(new Residence(*this, space));
-    auto placed = residence->place(nodes);
+    std::unique_ptr<Residence> residence(new Residence(*this, space, nodes));
+    auto placed = residence->place();
     if (placed) return residence;
     last = placed.error();
     if (last.code != ErrorCode::resource_exhausted) break;

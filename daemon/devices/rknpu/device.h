@@ -23,7 +23,7 @@
 namespace npud::rknpu {
 
 enum class Verify : uint8_t {
-  off,      // results are believed, but for canaries
+  off,      // results are believed, but for canaries, and while the device is under suspicion
   sampled,  // one run in sixteen of each node is checked, and every run while the device is under suspicion
   always,
 };
@@ -59,7 +59,7 @@ class RknpuDevice final : public Device {
 
   // Uploads a model's nodes into the address space with most room. resource_exhausted with bytes needed and free when
   // none has enough. When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`.
-  // `verify`: none as the device is set.
+  // `verify`: none as the device is set. The nodes must outlive the residence, which checks results against them.
   Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes, std::optional<Verify> verify = {});
 
   // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed.
@@ -124,8 +124,8 @@ class Residence {
     uint64_t weight_offset = 0;
     std::optional<uint64_t> bias_offset;
   };
-  Residence(RknpuDevice& device, uint32_t space);
-  Result<> place(std::span<const PackedNode> nodes);
+  Residence(RknpuDevice& device, uint32_t space, std::span<const PackedNode> nodes);
+  Result<> place();
   Lane& take_lane(std::unique_lock<std::mutex>& lock);
   Result<Memory> allocate(uint64_t bytes, Caching caching);
   void release(Memory& memory) noexcept;
@@ -142,7 +142,7 @@ class Residence {
   RknpuDevice& device_;
   uint32_t space_;
   Verify verify_;
-  std::vector<PackedNode> nodes_;  // without their weights, which are on the device
+  std::span<const PackedNode> nodes_;  // the caller's
   std::vector<Placed> placed_;
   std::unique_ptr<std::atomic<uint64_t>[]> runs_;  // of each node
   Memory weights_;

@@ -64,8 +64,8 @@ struct Residence::Lane {
   std::vector<float> strip_in, strip_out;
 };
 
-Residence::Residence(RknpuDevice& device, uint32_t space)
-    : device_(device), space_(space), verify_(device.settings_.verify) {}
+Residence::Residence(RknpuDevice& device, uint32_t space, std::span<const PackedNode> nodes)
+    : device_(device), space_(space), verify_(device.settings_.verify), nodes_(nodes) {}
 
 Residence::~Residence() {
   for (Lane& lane : lanes_) {
@@ -110,10 +110,10 @@ Residence::Lane& Residence::take_lane(std::unique_lock<std::mutex>& lock) {
   return lanes_.front();  // to be waited for without this mutex
 }
 
-Result<> Residence::place(std::span<const PackedNode> nodes) {
+Result<> Residence::place() {
   uint64_t bytes = 0;
   auto take = [&](uint64_t size) { return std::exchange(bytes, page_up(bytes + size)); };
-  for (const PackedNode& node : nodes) {
+  for (const PackedNode& node : nodes_) {
     Placed placed;
     placed.weight_offset = take(node.weights.size());
     // int32 sums get their bias on the host, after they were scaled.
@@ -128,13 +128,10 @@ Result<> Residence::place(std::span<const PackedNode> nodes) {
     const std::lock_guard lock(device_.mutex_);
     device_.used_bytes_[space_] += weights_.bytes.size();
   }
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    std::memcpy(weights_.bytes.data() + placed_[i].weight_offset, nodes[i].weights.data(), nodes[i].weights.size());
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    std::memcpy(weights_.bytes.data() + placed_[i].weight_offset, nodes_[i].weights.data(), nodes_[i].weights.size());
     if (placed_[i].bias_offset)
-      std::memcpy(weights_.bytes.data() + *placed_[i].bias_offset, nodes[i].bias.data(), nodes[i].bias.size() * 4);
-    PackedNode described = nodes[i];
-    described.weights = {};
-    nodes_.push_back(std::move(described));
+      std::memcpy(weights_.bytes.data() + *placed_[i].bias_offset, nodes_[i].bias.data(), nodes_[i].bias.size() * 4);
   }
   runs_.reset(new std::atomic<uint64_t>[nodes_.size()]());
   return device_.port_->to_device(weights_, 0, weights_.bytes.size());
@@ -395,8 +392,8 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
   if (plan.op.out == Precision::kFp16 && reaches_fp16_limit(plan, cube)) {
     return fail(ErrorCode::invalid_argument, std::format("node '{}' has a result beyond fp16's ±65504", node.name));
   }
-  if (verify_ == Verify::always ||
-      (verify_ == Verify::sampled && (device_.suspected_ || runs_[index] % kSampling == 0))) {
+  if (verify_ == Verify::always || device_.suspected_ ||
+      (verify_ == Verify::sampled && runs_[index] % kSampling == 0)) {
     ++counters.checked;
     const bool right = node.precision == NodePrecision::fp16
                            ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)

@@ -20,7 +20,11 @@ WEIGHTS = {61001: 300, 61002: 100}
 
 def lay_product(repository, name, k, n, seed, config=""):
     """y = x · w on the NPU; returns w."""
-    w = np.random.default_rng(seed).normal(0, 1 / np.sqrt(k), (k, n)).astype(np.float32)
+    return lay_weights(repository, name, np.random.default_rng(seed).normal(0, 1 / np.sqrt(k), (k, n)).astype(np.float32), config)
+
+
+def lay_weights(repository, name, w, config=""):
+    k, n = w.shape
     graph = onnx.graph(name, [onnx.node("MatMul", ["x", "w"], ["y"])], [onnx.value_info("x", onnx.FLOAT, ["rows", k])],
                        [onnx.value_info("y", onnx.FLOAT, ["rows", n])], [onnx.tensor("w", [k, n], w.ravel().tolist())])
     directory = repository / name
@@ -171,6 +175,24 @@ class Tenants(harness.NpuTest):
                 break
         self.assertTrue(is_right(self.client.infer("third", {"x": np.ones((2, 1024), dtype=np.float32)})["y"],
                                  np.ones((2, 1024), dtype=np.float32), self.weights["third"]))
+
+
+class FlatInput(harness.NpuTest):
+    """A blank frame through equal weights: every output channel rounds as the others do."""
+
+    @classmethod
+    def lay(cls, repository):
+        npu = harness.parameters(device="rknpu0", verify="always")
+        lay_weights(repository, "average", np.full((2048, 512), 1 / 2048, np.float32), npu)
+        cls.other = lay_product(repository, "other", 64, 64, 1, npu)
+
+    def test_nobody_loses_the_npu_over_results_that_are_right(self):
+        flat = np.full((4, 2048), 0.3, np.float32)
+        x = np.random.default_rng(3).normal(0, 1, (4, 64)).astype(np.float32)
+        for _ in range(5):
+            self.assertLess(np.abs(self.client.infer("average", {"x": flat})["y"] - 0.3).max(), 1e-3)
+            self.assertTrue(is_right(self.client.infer("other", {"x": x})["y"], x, self.other))
+        self.assertEqual(dict(self.client.paths), {"device=rknpu0": 10})
 
 
 class NoHost(harness.NpuTest):

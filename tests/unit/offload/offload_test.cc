@@ -466,6 +466,38 @@ TEST_F(OffloadTest, AFailedDeviceIsLeftAloneUntilItsTime) {
   EXPECT_EQ(device_->counters().jobs, jobs);
 }
 
+TEST_F(OffloadTest, WhatFailsForOneTenantDisarmsTheNpuForNobodyElse) {
+  Options options;
+  options.target.first_backoff = options.target.most_backoff = std::chrono::hours(1);
+  open(options);
+  const auto failing = load("failing", product(96, 32), on_npu_), other = load("other", product(64, 48), on_npu_);
+  auto path = [&](Servable& servable, std::uint32_t tenant, const Tensor& input) {
+    test::TestContext context(engine_.clock, {}, TenantId{tenant});
+    Request request;
+    request.inputs = {input};
+    const Request* batch[] = {&request};
+    auto responses = servable.run(context, batch);
+    EXPECT_TRUE(responses) << responses.error().message;
+    return responses ? responses->at(0).path : PathTaken{};
+  };
+  const auto narrow = noise_tensor("x", {20, 96}), wide = noise_tensor("x", {20, 64});
+  int wrong = 2;  // the run and its retry
+  port_->falsify = [&](std::span<std::byte> cube) {
+    if (cube.size() != 20 * 32 * 4 || wrong == 0) return;
+    --wrong;
+    cube[2] ^= std::byte{0x40};
+  };
+  const PathTaken struck = path(*failing, 1, narrow);
+  EXPECT_EQ(struck.device, "host");
+  EXPECT_THAT(struck.reason, HasSubstr("failed its check"));
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(path(*failing, 1, narrow).device, "host") << "its pause is an hour";
+  EXPECT_EQ(path(*other, 1, wide).device, "rknpu0");
+  EXPECT_EQ(path(*other, 2, wide).device, "rknpu0");
+  EXPECT_EQ(path(*failing, 2, narrow).device, "rknpu0");
+  EXPECT_EQ(device_->info().health, DeviceHealth::ok);
+}
+
 TEST_F(OffloadTest, ValuesBeyondFp16GoToTheHostAndSayNothingAgainstTheDevice) {
   open();
   const auto model = product(32, 16);

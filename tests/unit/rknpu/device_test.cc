@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <future>
+#include <list>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -66,9 +67,10 @@ class DeviceTest : public testing::Test {
   }
 
   std::unique_ptr<Residence> upload(const NodeSpec& spec) {
-    const auto packed = pack_node(spec);
+    auto packed = pack_node(spec);
     EXPECT_TRUE(packed) << packed.error().message;
-    auto residence = device_->upload(std::span(&*packed, 1));
+    packed_.push_back(std::move(*packed));
+    auto residence = device_->upload(std::span(&packed_.back(), 1));
     EXPECT_TRUE(residence) << residence.error().message;
     return residence ? std::move(*residence) : nullptr;
   }
@@ -78,6 +80,7 @@ class DeviceTest : public testing::Test {
   SteadyClock clock_;
   std::mt19937 random_{5};
   std::unique_ptr<RknpuDevice> device_;
+  std::list<PackedNode> packed_;  // outlive their residences
 };
 
 TEST_F(DeviceTest, ProductsOfManySizesAreRightInBothPrecisions) {
@@ -268,6 +271,47 @@ TEST_F(DeviceTest, AnErrorOfLittleWeightInAWideProductIsFound) {
   port_->falsify = {};
   EXPECT_EQ(device.counters().wrong_results, 1u);
   EXPECT_LT(relative_distance(out, right), 2e-3);
+}
+
+// Every channel rounds as the others do: the sum over them is off by more than independent roundings would be.
+TEST_F(DeviceTest, EqualWeightsOnAFlatInputAreNoFalseAlarm) {
+  RknpuDevice& device = open({.verify = Verify::always});
+  NodeSpec rows{.name = "average", .op = {.channels = 2048, .kernels = 512}};
+  rows.weights.assign(std::size_t{2048} * 512, 1.0f / 2048);
+  NodeSpec image{.name = "blur", .kind = NodeKind::convolution};
+  image.op = {.channels = 128, .kernels = 256, .kernel_height = 3, .kernel_width = 3};
+  image.weights.assign(std::size_t{256} * 128 * 9, 1.0f / 1152);
+  const auto product = upload(rows), convolution = upload(image);
+  for (const float value : {0.3f, 0.7f, 1.1f, -123.4f}) {
+    std::vector<float> out(std::size_t{4} * 512);
+    auto ran = product->run_matrix(0, 4, std::vector<float>(std::size_t{4} * 2048, value), out);
+    EXPECT_TRUE(ran) << value << ": " << ran.error().message;
+    out.resize(std::size_t{256} * 10 * 14);
+    ran = convolution->run_convolution(0, 12, 16, std::vector<float>(std::size_t{128} * 12 * 16, value), out);
+    EXPECT_TRUE(ran) << value << ": " << ran.error().message;
+  }
+  EXPECT_EQ(device.counters().retries, 0u);
+  EXPECT_FALSE(device.suspected());
+}
+
+TEST_F(DeviceTest, AWrongValueAmongResultsThatRoundAlikeIsFound) {
+  RknpuDevice& device = open({.verify = Verify::always});
+  NodeSpec spec{.name = "average", .op = {.channels = 2048, .kernels = 512}};
+  spec.weights.assign(std::size_t{2048} * 512, 1.0f / 2048);
+  const auto residence = upload(spec);
+  bool struck = false;
+  port_->falsify = [&](std::span<std::byte> cube) {
+    float value;
+    std::memcpy(&value, cube.data() + 64, sizeof value);
+    if (std::exchange(struck, true)) return;
+    value += 0.02f;
+    std::memcpy(cube.data() + 64, &value, sizeof value);
+  };
+  std::vector<float> out(std::size_t{8} * 512);
+  ASSERT_TRUE(residence->run_matrix(0, 8, std::vector<float>(std::size_t{8} * 2048, 0.3f), out));
+  port_->falsify = {};
+  EXPECT_EQ(device.counters().wrong_results, 1u);
+  for (float v : out) EXPECT_NEAR(v, 0.3f, 1e-3f);
 }
 
 TEST_F(DeviceTest, AFullSpaceSendsAModelToTheNext) {
