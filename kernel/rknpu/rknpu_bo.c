@@ -3,7 +3,6 @@
 #include <linux/dma-mapping.h>
 #include <linux/pagemap.h>
 #include <linux/slab.h>
-#include <drm/drm_drv.h>
 #include <drm/drm_file.h>
 #include <drm/drm_prime.h>
 #include <drm/drm_print.h>
@@ -13,14 +12,8 @@
 #include "rknpu_compat.h"
 #include "rknpu_device.h"
 #include "rknpu_file.h"
+#include "rknpu_prime.h"
 #include "rknpu_vm.h"
-
-RKNPU_IMPORT_DMA_BUF;
-
-static bool bo_imported(const struct rknpu_bo *bo)
-{
-	return bo->base.base.import_attach;
-}
 
 /* --- object functions -------------------------------------------------------------------------------------------------- */
 
@@ -31,6 +24,7 @@ static void bo_free(struct drm_gem_object *obj)
 	WARN_ON(!list_empty(&bo->mappings) || !list_empty(&bo->handles));
 	if (bo->mapped)
 		rknpu_gem_vunmap(obj, &bo->map);
+	mutex_destroy(&bo->map_lock);
 	mutex_destroy(&bo->lock);
 	drm_gem_shmem_free(&bo->base);
 }
@@ -39,13 +33,14 @@ static int bo_open(struct drm_gem_object *obj, struct drm_file *drm_file)
 {
 	struct rknpu_bo *bo = to_rknpu_bo(obj);
 	struct rknpu_handle *handle = rknpu_file_add_handle(drm_file->driver_priv, bo);
+	int ret;
 
 	if (IS_ERR(handle))
 		return PTR_ERR(handle);
-	mutex_lock(&bo->lock);
-	list_add_tail(&handle->link, &bo->handles);
-	mutex_unlock(&bo->lock);
-	return 0;
+	ret = rknpu_prime_add_handle(bo, handle);
+	if (ret)
+		rknpu_file_remove_handle(handle);
+	return ret;
 }
 
 /* A file's last handle takes the mappings in the file's spaces with it. */
@@ -67,7 +62,7 @@ static void bo_close(struct drm_gem_object *obj, struct drm_file *drm_file)
 			handle = pos;
 	}
 	if (handle)
-		list_del(&handle->link);
+		rknpu_prime_remove_handle(bo, handle);
 	if (handle && last)
 		list_for_each_entry_safe(mapping, next, &bo->mappings, link)
 			if (mapping->space->file_id == file->id)
@@ -77,76 +72,11 @@ static void bo_close(struct drm_gem_object *obj, struct drm_file *drm_file)
 		rknpu_file_remove_handle(handle);
 }
 
-/* --- export: the helpers' operations, and access by the CPU honoured ------------------------------------------------------------ */
-
-static int dmabuf_begin_cpu_access(struct dma_buf *dma_buf, enum dma_data_direction direction)
-{
-	struct drm_gem_object *obj = dma_buf->priv;
-	struct rknpu_bo *bo = to_rknpu_bo(obj);
-
-	if (bo->base.sgt)
-		dma_sync_sgtable_for_cpu(obj->dev->dev, bo->base.sgt, direction);
-	return 0;
-}
-
-static int dmabuf_end_cpu_access(struct dma_buf *dma_buf, enum dma_data_direction direction)
-{
-	struct drm_gem_object *obj = dma_buf->priv;
-	struct rknpu_bo *bo = to_rknpu_bo(obj);
-
-	if (bo->base.sgt)
-		dma_sync_sgtable_for_device(obj->dev->dev, bo->base.sgt, direction);
-	return 0;
-}
-
-static const struct dma_buf_ops dmabuf_ops = {
-	.attach = drm_gem_map_attach,
-	.detach = drm_gem_map_detach,
-	.map_dma_buf = drm_gem_map_dma_buf,
-	.unmap_dma_buf = drm_gem_unmap_dma_buf,
-	.release = drm_gem_dmabuf_release,
-	.mmap = drm_gem_dmabuf_mmap,
-	.vmap = drm_gem_dmabuf_vmap,
-	.vunmap = drm_gem_dmabuf_vunmap,
-	.begin_cpu_access = dmabuf_begin_cpu_access,
-	.end_cpu_access = dmabuf_end_cpu_access,
-};
-
-static struct dma_buf *bo_export(struct drm_gem_object *obj, int flags)
-{
-	struct drm_device *drm = obj->dev;
-	struct dma_buf_export_info info = {
-		.exp_name = KBUILD_MODNAME,
-		.owner = drm->driver->fops->owner,
-		.ops = &dmabuf_ops,
-		.size = obj->size,
-		.flags = flags,
-		.priv = obj,
-		.resv = obj->resv,
-	};
-
-	return drm_gem_dmabuf_export(drm, &info);
-}
-
-struct drm_gem_object *rknpu_gem_prime_import(struct drm_device *drm, struct dma_buf *dma_buf)
-{
-	if (dma_buf->ops == &dmabuf_ops) {
-		struct drm_gem_object *obj = dma_buf->priv;
-
-		/* One of ours, from another file: the same object, which that file's spaces and this one's map each for itself. */
-		if (obj->dev == drm) {
-			drm_gem_object_get(obj);
-			return obj;
-		}
-	}
-	return drm_gem_prime_import(drm, dma_buf);
-}
-
 static const struct drm_gem_object_funcs bo_funcs = {
 	.free = bo_free,
 	.open = bo_open,
 	.close = bo_close,
-	.export = bo_export,
+	.export = rknpu_prime_export,
 	.print_info = drm_gem_shmem_object_print_info,
 	.pin = drm_gem_shmem_object_pin,
 	.unpin = drm_gem_shmem_object_unpin,
@@ -165,6 +95,7 @@ struct drm_gem_object *rknpu_gem_create_object(struct drm_device *drm, size_t si
 		return ERR_PTR(-ENOMEM);
 	bo->base.base.funcs = &bo_funcs;
 	mutex_init(&bo->lock);
+	mutex_init(&bo->map_lock);
 	INIT_LIST_HEAD(&bo->mappings);
 	INIT_LIST_HEAD(&bo->handles);
 	return &bo->base.base;
@@ -176,19 +107,19 @@ int rknpu_bo_vmap(struct rknpu_bo *bo, struct iosys_map *map)
 {
 	int ret = 0;
 
-	mutex_lock(&bo->lock);
+	mutex_lock(&bo->map_lock);
 	if (!bo->mapped) {
 		ret = rknpu_gem_vmap(&bo->base.base, &bo->map);
 		bo->mapped = !ret;
 	}
 	*map = bo->map;
-	mutex_unlock(&bo->lock);
+	mutex_unlock(&bo->map_lock);
 	return ret;
 }
 
 /* --- mappings ----------------------------------------------------------------------------------------------------------------- */
 
-static struct rknpu_handle *find_handle(struct rknpu_bo *bo, const struct rknpu_file *file)
+struct rknpu_handle *rknpu_bo_find_handle(struct rknpu_bo *bo, const struct rknpu_file *file)
 {
 	struct rknpu_handle *handle;
 
@@ -199,12 +130,24 @@ static struct rknpu_handle *find_handle(struct rknpu_bo *bo, const struct rknpu_
 	return NULL;
 }
 
-static struct rknpu_mapping *find_mapping(struct rknpu_bo *bo, u64 file_id, const struct rknpu_space *space)
+struct rknpu_mapping *rknpu_bo_find_mapping(struct rknpu_bo *bo, const struct rknpu_space *space)
+{
+	struct rknpu_mapping *mapping;
+
+	lockdep_assert_held(&bo->lock);
+	list_for_each_entry(mapping, &bo->mappings, link)
+		if (mapping->space == space)
+			return mapping;
+	return NULL;
+}
+
+/* Any of the file's, if it has one. */
+static struct rknpu_mapping *bo_find_home(struct rknpu_bo *bo, const struct rknpu_file *file)
 {
 	struct rknpu_mapping *mapping;
 
 	list_for_each_entry(mapping, &bo->mappings, link)
-		if (space ? mapping->space == space : mapping->space->file_id == file_id)
+		if (mapping->space->file_id == file->id)
 			return mapping;
 	return NULL;
 }
@@ -225,15 +168,15 @@ static int bo_address(struct rknpu_file *file, struct rknpu_bo *bo, struct rknpu
 	int ret = 0;
 
 	mutex_lock(&bo->lock);
-	handle = find_handle(bo, file);
+	handle = rknpu_bo_find_handle(bo, file);
 	if (!handle) {
 		ret = -ENOENT;
 		goto out;
 	}
 	*cookie = rknpu_handle_cookie(handle);
-	shared = !owned && (bo_imported(bo) || !find_mapping(bo, file->id, NULL));
-	mapping = find_mapping(bo, file->id, space);
-	home = find_mapping(bo, file->id, NULL);
+	shared = !owned && (rknpu_bo_imported(bo) || !bo_find_home(bo, file));
+	mapping = rknpu_bo_find_mapping(bo, space);
+	home = bo_find_home(bo, file);
 	if (!mapping && home && !shared)
 		mapping = home;
 	if (!mapping && home) {
@@ -268,9 +211,9 @@ int rknpu_bo_map_imports(struct rknpu_file *file, unsigned int domain)
 		struct rknpu_mapping *home, *mapping;
 
 		mutex_lock(&bo->lock);
-		home = find_mapping(bo, file->id, NULL);
+		home = bo_find_home(bo, file);
 		/* Without an address anywhere no command can name it. */
-		if (home && find_handle(bo, file) && !find_mapping(bo, file->id, space)) {
+		if (home && rknpu_bo_find_handle(bo, file) && !rknpu_bo_find_mapping(bo, space)) {
 			mapping = rknpu_mapping_create(space, bo, rknpu_mapping_iova(home), true);
 			/* Taken there by another buffer, which then is what this space means by the address. */
 			if (IS_ERR(mapping) && PTR_ERR(mapping) != -ENOSPC)
@@ -284,49 +227,6 @@ int rknpu_bo_map_imports(struct rknpu_file *file, unsigned int domain)
 out:
 	mutex_unlock(&file->lock);
 	rknpu_space_put(space);
-	return ret;
-}
-
-static bool is_shared(struct rknpu_bo *bo, struct rknpu_handle *handle, struct rknpu_space *space)
-{
-	bool shared;
-
-	if (!bo_imported(bo) && !READ_ONCE(bo->base.base.dma_buf))
-		return false;
-	mutex_lock(&bo->lock);
-	/* Once, though the file may have several handles. */
-	shared = find_handle(bo, handle->file) == handle && find_mapping(bo, handle->file->id, space);
-	mutex_unlock(&bo->lock);
-	return shared;
-}
-
-int rknpu_bo_get_shared(struct rknpu_file *file, struct rknpu_space *space, struct drm_gem_object ***objs,
-			unsigned int *count)
-{
-	struct drm_gem_object **array = NULL;
-	struct rknpu_handle *handle;
-	unsigned int n = 0;
-	unsigned long index;
-	int ret = 0;
-
-	mutex_lock(&file->lock);
-	xa_for_each(&file->handles, index, handle) {
-		struct rknpu_bo *bo = handle->bo;
-
-		if (!is_shared(bo, handle, space))
-			continue;
-		if (!array)
-			array = kvmalloc_array(file->nr_handles, sizeof(*array), GFP_KERNEL);
-		if (!array) {
-			ret = -ENOMEM;
-			break;
-		}
-		drm_gem_object_get(&bo->base.base);
-		array[n++] = &bo->base.base;
-	}
-	mutex_unlock(&file->lock);
-	*objs = array;
-	*count = n;
 	return ret;
 }
 
@@ -362,7 +262,7 @@ static int bo_find(struct drm_file *drm_file, struct drm_gem_object *obj, struct
 	args->sram_size = 0;
 	/* A new address makes the import known to other spaces on their next job. */
 	mutex_lock(&file->lock);
-	if (bo_imported(bo))
+	if (rknpu_bo_imported(bo))
 		file->import_gen++;
 	mutex_unlock(&file->lock);
 out_space:
@@ -535,8 +435,9 @@ static int bo_sync_import(struct rknpu_bo *bo, u64 offset, u64 bytes, u32 flags)
 		ret = dma_buf_begin_cpu_access(dma_buf, DMA_FROM_DEVICE);
 	if (!ret)
 		bo_sync_range(bo, offset, bytes, flags);
+	/* udmabuf refuses an end without a beginning, and has nothing to do then. */
 	if (!ret && (flags & RKNPU_MEM_SYNC_TO_DEVICE))
-		ret = dma_buf_end_cpu_access(dma_buf, DMA_TO_DEVICE);
+		dma_buf_end_cpu_access(dma_buf, DMA_TO_DEVICE);
 	return ret;
 }
 
@@ -557,7 +458,7 @@ int rknpu_ioctl_mem_sync(struct drm_device *drm, void *data, struct drm_file *dr
 		return -EINVAL;
 	}
 	bytes = rknpu_clamp_range(args->offset, args->size, bo->base.base.size);
-	if (bytes && args->flags && bo_imported(bo))
+	if (bytes && args->flags && rknpu_bo_imported(bo))
 		ret = bo_sync_import(bo, args->offset, bytes, args->flags);
 	else if (bo->cacheable)
 		bo_sync_range(bo, args->offset, bytes, args->flags);

@@ -11,22 +11,27 @@ struct drm_device;
 struct drm_file;
 struct rknpu_device;
 struct rknpu_file;
+struct rknpu_handle;
 struct rknpu_mapping;
 struct rknpu_space;
 
 /**
  * struct rknpu_bo - a buffer: shmem pages of ours, or an import
- * @lock: all below
+ * @lock: all down to @attachments; taken within the reservation lock
  * @mappings: in all files' spaces
  * @handles: struct rknpu_handle, one for each file's handle
+ * @attachments: other devices' to the exported dma-buf
+ * @map_lock: the next two; the reservation lock is taken within it
  * @map: the kernel's mapping, made on first use, kept until the buffer goes
  */
 struct rknpu_bo {
 	struct drm_gem_shmem_object base;
 	bool cacheable;
-	struct mutex lock;		/* all below */
+	struct mutex lock;		/* down to @attachments */
 	struct list_head mappings;
 	struct list_head handles;
+	unsigned int attachments;
+	struct mutex map_lock;		/* the next two */
 	struct iosys_map map;
 	bool mapped;
 };
@@ -36,20 +41,21 @@ static inline struct rknpu_bo *to_rknpu_bo(struct drm_gem_object *obj)
 	return container_of(to_drm_gem_shmem_obj(obj), struct rknpu_bo, base);
 }
 
+static inline bool rknpu_bo_imported(const struct rknpu_bo *bo)
+{
+	return bo->base.base.import_attach;
+}
+
 struct drm_gem_object *rknpu_gem_create_object(struct drm_device *drm, size_t size);
-struct drm_gem_object *rknpu_gem_prime_import(struct drm_device *drm, struct dma_buf *dma_buf);
 
 /* The kernel's address of the whole buffer. It stays valid as long as the buffer. */
 int rknpu_bo_vmap(struct rknpu_bo *bo, struct iosys_map *map);
 /* Maps every import of the file that is not yet in the space where it can be, at the address it has elsewhere. */
 int rknpu_bo_map_imports(struct rknpu_file *file, unsigned int domain);
 
-/*
- * The buffers that @file has in @space and others may have, too: imports, and what was exported. References, in an array for kvfree();
- * none gives no array.
- */
-int rknpu_bo_get_shared(struct rknpu_file *file, struct rknpu_space *space, struct drm_gem_object ***objs,
-			unsigned int *count);
+/* Under bo->lock: the first handle of @file; the mapping in @space. NULL if there is none. */
+struct rknpu_handle *rknpu_bo_find_handle(struct rknpu_bo *bo, const struct rknpu_file *file);
+struct rknpu_mapping *rknpu_bo_find_mapping(struct rknpu_bo *bo, const struct rknpu_space *space);
 
 int rknpu_ioctl_mem_create(struct drm_device *drm, void *data, struct drm_file *drm_file);
 int rknpu_ioctl_mem_map(struct drm_device *drm, void *data, struct drm_file *drm_file);

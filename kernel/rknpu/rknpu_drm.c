@@ -13,6 +13,7 @@
 #include "rknpu_drm.h"
 #include "rknpu_file.h"
 #include "rknpu_job.h"
+#include "rknpu_prime.h"
 #include "rknpu_sched.h"
 #include "../include/uapi/drm/rknpu_drm_abi.h"
 
@@ -93,7 +94,7 @@ const struct drm_driver rknpu_drm_driver = {
 	.postclose = rknpu_file_postclose,
 	.release = rknpu_drm_release,
 	.gem_create_object = rknpu_gem_create_object,
-	.gem_prime_import = rknpu_gem_prime_import,
+	.gem_prime_import = rknpu_prime_import,
 	.gem_prime_import_sg_table = drm_gem_shmem_prime_import_sg_table,
 	.ioctls = rknpu_ioctls,
 	.num_ioctls = ARRAY_SIZE(rknpu_ioctls),

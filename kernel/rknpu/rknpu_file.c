@@ -111,6 +111,8 @@ int rknpu_file_open(struct drm_device *drm, struct drm_file *drm_file)
 	get_task_comm(file->comm, current);
 	mutex_init(&file->lock);
 	INIT_LIST_HEAD(&file->imports);
+	spin_lock_init(&file->shared_lock);
+	INIT_LIST_HEAD(&file->shared);
 	INIT_LIST_HEAD(&file->jobs);
 	xa_init_flags(&file->handles, XA_FLAGS_ALLOC1);
 	file->bytes_limit = max_mib_per_file ? (u64)max_mib_per_file << 20 : U64_MAX;
@@ -247,6 +249,7 @@ struct rknpu_handle *rknpu_file_add_handle(struct rknpu_file *file, struct rknpu
 	handle->file = file;
 	handle->bo = bo;
 	INIT_LIST_HEAD(&handle->import_link);
+	INIT_LIST_HEAD(&handle->shared_link);
 
 	mutex_lock(&file->lock);
 	ret = charge(file, bo->base.base.size);

@@ -7,6 +7,7 @@
 #include <linux/mutex.h>
 #include <linux/pm_qos.h>
 #include <linux/sched.h>
+#include <linux/spinlock.h>
 #include <linux/xarray.h>
 
 #include "../include/uapi/drm/rknpu_drm.h"
@@ -25,6 +26,7 @@ struct seq_file;
  * @cookie: what the file knows as obj_addr: an index into file->handles below, the file's number above
  * @link: in bo->handles, under bo->lock
  * @import_link: in file->imports, if the buffer is an import; under file->lock
+ * @shared_link: in file->shared, if others have the buffer, too; under bo->lock and file->shared_lock
  */
 struct rknpu_handle {
 	struct rknpu_file *file;
@@ -32,6 +34,7 @@ struct rknpu_handle {
 	u32 index;
 	struct list_head link;
 	struct list_head import_link;
+	struct list_head shared_link;
 };
 
 /**
@@ -62,6 +65,11 @@ struct rknpu_file {
 	bool closing;			/* no new spaces */
 	bool powered;			/* by POWER_ON */
 	struct dev_pm_qos_request floor;	/* by SET_FREQ; active if there is one */
+
+	spinlock_t shared_lock;		/* the next three; taken last */
+	struct list_head shared;	/* handles of buffers that others have, too */
+	unsigned int nr_shared;
+	unsigned int shared_gen;	/* grows with each that is added */
 
 	struct xarray handles;		/* index → struct rknpu_handle */
 	u32 next_handle;

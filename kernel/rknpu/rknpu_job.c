@@ -14,6 +14,7 @@
 #include "rknpu_fence.h"
 #include "rknpu_file.h"
 #include "rknpu_job.h"
+#include "rknpu_prime.h"
 #include "rknpu_sched.h"
 #include "rknpu_vm.h"
 
@@ -409,8 +410,11 @@ static int check_rights(struct rknpu_file *file, struct rknpu_submit *args, stru
 	return 0;
 }
 
-/* The last that can fail: from here on the job is the scheduler's, too. */
-static int job_publish(struct rknpu_job *job)
+/*
+ * The last that can fail: from here on the job is the scheduler's, too.
+ * -ESTALE: a buffer of the file was shared since @shared_gen, and must hear of the job.
+ */
+static int job_publish(struct rknpu_job *job, unsigned int shared_gen)
 {
 	struct rknpu_device *rdev = job->rdev;
 	struct rknpu_file *file = job->file;
@@ -424,6 +428,8 @@ static int job_publish(struct rknpu_job *job)
 		ret = -ENODEV;
 	} else if (file->jobs_active >= file->jobs_limit) {
 		ret = -EAGAIN;
+	} else if (READ_ONCE(file->shared_gen) != shared_gen) {
+		ret = -ESTALE;
 	} else {
 		job->entry.seq = atomic64_inc_return(&rdev->job_seq);
 		list_add_tail(&job->file_link, &file->jobs);
@@ -441,18 +447,18 @@ static int job_publish(struct rknpu_job *job)
  * Publishes the job and leaves its fence with each shared buffer, all of which are locked at once, so that two who share several of them
  * see one order. The fence will signal, whatever becomes of the job.
  */
-static int job_publish_shared(struct rknpu_job *job)
+static int job_publish_once(struct rknpu_job *job)
 {
 	struct ww_acquire_ctx acquire;
 	struct drm_gem_object **objs;
-	unsigned int count, i;
+	unsigned int count, gen, i;
 	int ret;
 
-	ret = rknpu_bo_get_shared(job->file, job->space, &objs, &count);
+	ret = rknpu_prime_get_shared(job->file, job->space, &objs, &count, &gen);
 	if (ret)
 		return ret;
 	if (!count)
-		return job_publish(job);
+		return job_publish(job, gen);
 	ret = drm_gem_lock_reservations(objs, count, &acquire);
 	if (ret)
 		goto out;
@@ -460,7 +466,7 @@ static int job_publish_shared(struct rknpu_job *job)
 		ret = dma_resv_reserve_fences(objs[i]->resv, 1);
 		ret = ret ?: deps_add_resv(job, objs[i]->resv);
 	}
-	ret = ret ?: job_publish(job);
+	ret = ret ?: job_publish(job, gen);
 	for (i = 0; i < count && !ret; i++)
 		dma_resv_add_fence(objs[i]->resv, job->fence, DMA_RESV_USAGE_WRITE);
 	drm_gem_unlock_reservations(objs, count, &acquire);
@@ -468,6 +474,16 @@ out:
 	for (i = 0; i < count; i++)
 		drm_gem_object_put(objs[i]);
 	kvfree(objs);
+	return ret;
+}
+
+static int job_publish_shared(struct rknpu_job *job)
+{
+	int ret;
+
+	do {
+		ret = job_publish_once(job);
+	} while (ret == -ESTALE);
 	return ret;
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -247,6 +248,59 @@ static void iova_after_many(void) {
   close(fd);
 }
 
+/* --- handles --------------------------------------------------------------------------------------------------------------------------------------- */
+
+enum { FEW_HANDLES = 10, MANY_HANDLES = 1000 };
+
+/* Buffers with an exported descriptor each, as librknnrt makes of all it has. */
+static int export_more(int fd, unsigned from, unsigned to) {
+  for (unsigned i = from; i < to; i++) {
+    struct bo bo;
+
+    if (bo_create(fd, &bo, 4096, RKNPU_MEM_NON_CONTIGUOUS, 0) || bo_export(&bo) < 0) return -1;
+  }
+  return 0;
+}
+
+/*
+ * What a submit costs with few and with many exported handles. Two files take turns, so that whatever else the machine does meets both. The
+ * job is one that ends by itself, but only the call that submits it is timed.
+ */
+static void submit_with_handles(void) {
+  const struct npu_gemm shape = {.m = 4, .k = 32, .n = 32, .fp16 = 1, .seed = 4};
+  static const unsigned handles[2] = {FEW_HANDLES, MANY_HANDLES};
+  const unsigned count = 400 / scale;
+  struct rlimit files = {4096, 4096};
+  uint64_t times[2][400];
+  struct gemm g[2];
+  int fd[2];
+
+  if (setrlimit(RLIMIT_NOFILE, &files)) return failed("handles: descriptors");
+  for (unsigned k = 0; k < 2; k++) {
+    fd[k] = npu_open_or_die();
+    if (gemm_create(&g[k], fd[k], 0, &shape, 1) || export_more(fd[k], 0, handles[k])) return failed("handles");
+  }
+  for (unsigned i = 0; i < 2 * count; i++) {
+    const unsigned k = i % 2;
+    struct rknpu_submit submit;
+    uint64_t start;
+
+    gemm_prepare(&g[k], &submit, 1);
+    submit.flags |= RKNPU_JOB_NONBLOCK | RKNPU_JOB_FENCE_OUT;
+    start = now_ns();
+    if (npu_submit(fd[k], &submit)) return failed("handles: submit");
+    times[k][i / 2] = now_ns() - start;
+    if (fence_wait(submit.fence_fd, NPU_TIMEOUT_MS) != 1) return failed("handles: job");
+    close(submit.fence_fd);
+  }
+  report("submit_10_exported_handles", median(times[0], count) / 1000, "us");
+  report("submit_1000_exported_handles", median(times[1], count) / 1000, "us");
+  for (unsigned k = 0; k < 2; k++) {
+    gemm_destroy(&g[k]);
+    close(fd[k]);
+  }
+}
+
 int main(int argc, char **argv) {
   struct rknpu_npud_device_info device;
   int fd;
@@ -269,5 +323,6 @@ int main(int argc, char **argv) {
   switching();
   three_cores();
   iova_after_many();
+  submit_with_handles();
   return failures ? 1 : 0;
 }
