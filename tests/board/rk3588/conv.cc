@@ -37,7 +37,10 @@ class Convolution {
       : shape_(task.shape),
         features_(reinterpret_cast<const Stored*>(features.data())),
         weights_(reinterpret_cast<const Stored*>(weights.data())) {
-    std::fill_n(padding_.begin(), rknpu::kChannelGroup, static_cast<Stored>(task.pad_value));
+    for (auto& lanes : padding_) lanes.fill(static_cast<Stored>(task.pad_value));
+    if (Type::kPrecision == Precision::kInt8 && shape_.depthwise) {
+      for (uint32_t i = 1; i < kAtom; i += 2) padding_[1][i] = static_cast<Stored>(task.pad_value >> 8);
+    }
     result_.positions = shape_.out_width * shape_.out_height;
     result_.channels = shape_.kernels;
     result_.floating = Type::kPrecision == Precision::kFp16;
@@ -65,7 +68,8 @@ class Convolution {
   const Stored* input(uint32_t position, uint32_t kh, uint32_t kw, uint32_t channel) const {
     const int64_t h = static_cast<int64_t>(position / shape_.out_width) * shape_.stride_y + kh - shape_.pad_top;
     const int64_t w = static_cast<int64_t>(position % shape_.out_width) * shape_.stride_x + kw - shape_.pad_left;
-    if (h < 0 || w < 0 || h >= shape_.height || w >= shape_.width) return padding_.data();
+    if (h < 0 || w < 0 || h >= shape_.height || w >= shape_.width)
+      return padding_[channel % rknpu::depthwise_group(Precision::kInt8) < rknpu::kChannelGroup].data();
     return features_ + ((static_cast<size_t>(channel / kAtom) * shape_.height + h) * shape_.width + w) * kAtom;
   }
 
@@ -221,7 +225,8 @@ class Convolution {
   const ConvShape shape_;
   const Stored* const features_;
   const Stored* const weights_;
-  std::array<Stored, rknpu::kChannelGroup> padding_;
+  // What an atom of padding reads as: [1] in the first 32 channels of a depthwise group, [0] elsewhere.
+  std::array<std::array<Stored, rknpu::kChannelGroup>, 2> padding_;
   Accumulators result_;
 };
 

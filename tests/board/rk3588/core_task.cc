@@ -179,6 +179,19 @@ void Core::accumulate(const Job& job, const ConvTask& conv, Accumulators& sums) 
     const uint32_t rows = reach < s.kernel_height ? 0 : (reach - s.kernel_height) / s.stride_y + 1;
     garble_rows(sums, std::min(rows, s.out_height) * s.out_width);
   }
+  if (options.depthwise_form_required && conv.unmeasured_depthwise) {
+    wiring_.log(std::format(
+        "core {}: task {} is depthwise with BS_OW_CFG.OD_BYPASS or BS_OW_OP of a direct convolution: garbage "
+        "(depthwise-form=required)",
+        wiring_.core, job.done));
+    garble_rows(sums, 0);
+  }
+  if (options.int8_out_k512 && is_matmul && s.width == 1 && s.out == Precision::kInt8 && s.channels < 512) {
+    wiring_.log(
+        std::format("core {}: task {} is a GEMM with int8 results and K = {}: garbage below 512 (int8-out=k512)",
+                    wiring_.core, job.done, s.channels));
+    garble_rows(sums, 0);
+  }
   if (sums.floating) return;
   if (options.chained_int_accumulates && job.done > 0) {
     wiring_.log(std::format("core {}: integer task {} of a chained job adds to the one before (chained-int=accumulate)",
@@ -190,6 +203,8 @@ void Core::accumulate(const Job& job, const ConvTask& conv, Accumulators& sums) 
     }
   }
   residue_ = sums;
+  if (conv.truncate == 0) return;
+  for (int32_t& sum : sums.integers) sum = static_cast<int32_t>(shift_half_away(sum, conv.truncate));
 }
 
 void Core::charge(const Task& task, size_t result_bytes) {
@@ -209,7 +224,8 @@ Access Core::compute(Job& job) {
   }
   const TaskRules rules{.fp16_k128 = wiring_.options->fp16_k128_refused,
                         .cbuf = wiring_.options->cbuf == Cbuf::kStrict,
-                        .wide_cubes = false};
+                        .wide_cubes = false,
+                        .whole_groups = wiring_.options->int8_groups_whole};
   job.task = decode_task(file, job.enable, violations_, rules);
   if (!violations_.empty() || !check_sizes(job.task)) return Access::kDone;
   DpuOperands operands;
@@ -224,7 +240,9 @@ Access Core::compute(Job& job) {
   } else {
     sums = widen_source(job.task.dpu, operands.source);
   }
-  job.result = run_dpu(job.task.dpu, sums, operands);
+  job.result = run_dpu(
+      job.task.dpu, sums, operands,
+      {.signed_scale = !wiring_.options->unsigned_out_scale, .nearest_shift = !wiring_.options->floor_out_shift});
   if (wiring_.options->wide_cubes_wrong && job.task.dpu.width >= kMaxCubeExtent - 1) {
     wiring_.log(std::format("core {}: task {} has a cube {} wide: its end is garbage (wide-cubes=wrong)", wiring_.core,
                             job.done, job.task.dpu.width));

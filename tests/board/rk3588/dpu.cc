@@ -70,8 +70,13 @@ float narrow(float value) { return value; }
 
 class Dpu {
  public:
-  Dpu(const DpuTask& task, const Accumulators& input, const DpuOperands& operands)
-      : task_(task), input_(input), operands_(operands), positions_(task.width * task.height) {}
+  Dpu(const DpuTask& task, const Accumulators& input, const DpuOperands& operands, const DpuQuirks& quirks)
+      : task_(task),
+        input_(input),
+        operands_(operands),
+        quirks_(quirks),
+        scale_(quirks.signed_scale ? static_cast<int16_t>(task.out_scale) : static_cast<int32_t>(task.out_scale)),
+        positions_(task.width * task.height) {}
 
   Surfaces run() {
     lay_out();
@@ -164,22 +169,30 @@ class Dpu {
     }
   }
 
-  // int8 is requantised with ties to even, int32 shifted arithmetically, as reported for either (rockchip-npu-notes).
+  // int8 is rounded to nearest, int32 shifted arithmetically, as reported for either (rockchip-npu-notes
+  // out-cvt-converter.md; its later versions have int32 rounded as well).
   void store_integer(uint32_t position, uint32_t channel, int64_t value) {
     // 32 bits times 16.
-    const int64_t scaled = value * task_.out_scale;
+    const int64_t scaled = value * scale_;
+    const bool nearest = task_.out == Precision::kInt8 || quirks_.nearest_shift;
+    const int64_t shifted = !nearest              ? scaled >> task_.out_shift
+                            : task_.out_ties_away ? shift_half_away(scaled, task_.out_shift)
+                                                  : shift_half_even(scaled, task_.out_shift);
+    const int64_t result = shifted + task_.out_offset;
     if (task_.out == Precision::kInt8) {
-      put(position, channel,
-          static_cast<int8_t>(
-              std::clamp<int64_t>(shift_half_even(scaled, task_.out_shift) + task_.out_offset, -128, 127)));
+      put(position, channel, static_cast<int8_t>(std::clamp<int64_t>(result, -128, 127)));
+    } else if (task_.out == Precision::kFp32) {
+      put(position, channel, static_cast<float>(narrow(result)));
     } else {
-      put(position, channel, static_cast<int32_t>(narrow((scaled >> task_.out_shift) + task_.out_offset)));
+      put(position, channel, static_cast<int32_t>(narrow(result)));
     }
   }
 
   const DpuTask& task_;
   const Accumulators& input_;
   const DpuOperands& operands_;
+  const DpuQuirks quirks_;
+  const int32_t scale_;
   const uint32_t positions_;
   Surfaces result_;
 };
@@ -193,6 +206,13 @@ int64_t shift_half_even(int64_t value, uint32_t shift) {
   const int64_t rest = value - (floor << shift);
   const int64_t half = int64_t{1} << (shift - 1);
   return floor + (rest > half || (rest == half && (floor & 1)) ? 1 : 0);
+}
+
+int64_t shift_half_away(int64_t value, uint32_t shift) {
+  if (shift == 0) return value;
+  if (shift > 62) return 0;
+  const int64_t half = int64_t{1} << (shift - 1);
+  return value >= 0 ? (value + half) >> shift : -((-value + half) >> shift);
 }
 
 Accumulators widen_source(const DpuTask& task, std::span<const std::byte> source) {
@@ -219,8 +239,8 @@ Accumulators widen_source(const DpuTask& task, std::span<const std::byte> source
   return result;
 }
 
-Surfaces run_dpu(const DpuTask& task, const Accumulators& input, const DpuOperands& operands) {
-  return Dpu(task, input, operands).run();
+Surfaces run_dpu(const DpuTask& task, const Accumulators& input, const DpuOperands& operands, const DpuQuirks& quirks) {
+  return Dpu(task, input, operands, quirks).run();
 }
 
 }  // namespace npud::rk3588

@@ -37,9 +37,17 @@ struct Surfaces {
 // Accumulators for the DPU alone: the source cube widened.
 Accumulators widen_source(const rknpu::DpuTask& task, std::span<const std::byte> source);
 
-Surfaces run_dpu(const rknpu::DpuTask& task, const Accumulators& input, const DpuOperands& operands);
+// What public reports tell differently.
+struct DpuQuirks {
+  bool signed_scale = false;   // bit 15 of the output converter's scale is its sign
+  bool nearest_shift = false;  // its shift rounds int32 and fp32 results too, as it does int8 ones
+};
 
-// x / 2^shift, ties to even.
+Surfaces run_dpu(const rknpu::DpuTask& task, const Accumulators& input, const DpuOperands& operands,
+                 const DpuQuirks& quirks = {});
+
+// x / 2^shift, rounded to nearest.
 int64_t shift_half_even(int64_t value, uint32_t shift);
+int64_t shift_half_away(int64_t value, uint32_t shift);
 
 }  // namespace npud::rk3588

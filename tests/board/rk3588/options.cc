@@ -63,6 +63,28 @@ constexpr Switch kSwitches[] = {
      "lines of features beyond their CBUF banks are garbage (rockchip-npu-notes cbuf-bank-slack.md), the task is "
      "refused, "
      "or the CBUF has no end"},
+    {"int8-out",
+     {"k512", "any"},
+     choose<&Options::int8_out_k512>,
+     "int8 results of GEMMs are garbage for K below 512 (ork-driver OPS_REGISTRY.md) or right (rockchip-npu-notes)"},
+    {"int8-groups",
+     {"whole", "any"},
+     choose<&Options::int8_groups_whole>,
+     "int8 results for a part of a group of 32 kernels or 64 depthwise channels never end (rockchip-npu-notes), or do "
+     "(Mesa programs them)"},
+    {"depthwise-form",
+     {"required", "any"},
+     choose<&Options::depthwise_form_required>,
+     "depthwise tasks with BS_OW_CFG.OD_BYPASS, or in fp16 with a BS_OW_OP other than 128, compute garbage "
+     "(rockchip-npu-notes depthwise-conv.md) or not (allbilly/rk3588 conv.py)"},
+    {"out-cvt-scale",
+     {"unsigned", "signed"},
+     choose<&Options::unsigned_out_scale>,
+     "how bit 15 of the output converter's scale reads (both in versions of rockchip-npu-notes out-cvt-converter.md)"},
+    {"out-cvt-shift",
+     {"floor", "nearest"},
+     choose<&Options::floor_out_shift>,
+     "how the output converter's shift rounds int32 and fp32 results (both in versions of the same note)"},
     {"tlb",
      {"lines", "pages"},
      choose<&Options::tlb_lines>,

@@ -116,8 +116,9 @@ std::vector<uint64_t> task_words(const TaskSpec& s) {
     emit(0x1110, s.weights);
     for (uint16_t reg = 0x1140; reg <= 0x117c; reg += 4) emit(reg, 0);
     emit(0x1180, 0);
-    emit(0x1184, static_cast<uint32_t>(s.pad_value));
-    emit(0x3010, precision << 8 | (s.depthwise ? 2 : 0) | (s.input_sums ? 1 : 0));
+    const uint32_t pad = static_cast<uint32_t>(s.pad_value);
+    emit(0x1184, s.in == Precision::kInt8 ? (pad & 0xff) * 0x01010101u : pad);
+    emit(0x3010, precision << 8 | (s.depthwise ? 2 : 0) | (s.out == Precision::kInt8 ? 1 : 0));
     emit(0x3014, (s.out_height - 1) << 16 | (s.out_width - 1));
     emit(0x3018, channels - 1);
     emit(0x301c, 0);
@@ -145,8 +146,9 @@ std::vector<uint64_t> task_words(const TaskSpec& s) {
     emit(0x4040, 0x53);
   }
   emit(0x404c, s.relu_limit);
-  emit(0x4050, (per_group - 1) << 8 | (per_group - 1) << 5 | (per_group - 1) << 2 | (s.input_sum_factor != 0 ? 0 : 2));
-  emit(0x4054, static_cast<uint16_t>(s.input_sum_factor));
+  const bool zero_points = s.conv && (s.depthwise || s.out == Precision::kInt8);
+  emit(0x4050, (per_group - 1) << 8 | (per_group - 1) << 5 | (per_group - 1) << 2 | (zero_points ? 0 : 2));
+  emit(0x4054, s.depthwise && s.in == Precision::kFp16 ? 128 : static_cast<uint16_t>(s.input_sum_factor));
   emit(0x4058, channels - 1);
   emit(0x405c, (s.out_height - 1) << 16 | (s.out_width - 1));
   emit(0x4060, 0x53);

@@ -74,8 +74,7 @@ struct TaskSpec {
   uint32_t ew_scale = 1, ew_shift = 0;
   int32_t out_offset = 0;
   uint32_t out_scale = 1, out_shift = 0;
-  bool input_sums = false;
-  int16_t input_sum_factor = 0;
+  int16_t input_sum_factor = 0;  // minus the zero point of the weights; of int8 results only
 
   uint32_t enable() const;
   uint32_t dpu_channels() const { return out_channels != 0 ? out_channels : kernels; }

@@ -165,7 +165,7 @@ TEST(Limits, MatricesAreRefusedWithTheReason) {
             }).find("at most 704 rows"),
             std::string::npos);
   EXPECT_NE(refusal([](GemmShape& s) { s.in = Precision::kBf16; }).find("int8 or fp16"), std::string::npos);
-  EXPECT_NE(refusal([](GemmShape& s) { s.out = Precision::kFp32; }).find("int32 or int8"), std::string::npos);
+  EXPECT_NE(refusal([](GemmShape& s) { s.out = Precision::kFp16; }).find("int32, fp32 or int8"), std::string::npos);
   EXPECT_NE(refusal([](GemmShape& s) { s = {8, 32, 128, Precision::kFp16, Precision::kFp32}; }).find("K is 128"),
             std::string::npos);
   EXPECT_EQ(gemm_refusal({8, 16, 64, Precision::kFp16, Precision::kFp16}), std::nullopt);
@@ -192,7 +192,7 @@ TEST(Limits, ConvolutionsAreRefusedWithTheReason) {
     EXPECT_NE(refusal(change).find(text), std::string::npos) << refusal(change);
   };
   expect([](ConvShape& s) { s.in = Precision::kInt4; }, "int8 or fp16");
-  expect([](ConvShape& s) { s.out = Precision::kFp16; }, "int32 or int8");
+  expect([](ConvShape& s) { s.out = Precision::kFp16; }, "int32, fp32 or int8");
   expect([](ConvShape& s) { s.depthwise = true; }, "writes the precision it reads");
   expect(
       [](ConvShape& s) {

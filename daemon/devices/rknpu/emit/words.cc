@@ -35,7 +35,8 @@ void put_cna(Writer& w, const ConvPlan& plan, const ConvShape& s, const Band& ba
   const uint32_t line_atoms = plan.in_width;
   const uint32_t surface_atoms = plan.in_width * plan.in_height;
   w.put(kCnaConvCon1, code(s.in) << 7 | code(s.in) << 4 | (s.depthwise ? 3 : 0));
-  w.put(kCnaConvCon2, std::min(s.height + 1, 1023u) << 4);
+  // How many lines are fetched ahead: direct tasks don't mind, depthwise ones are known right with this.
+  w.put(kCnaConvCon2, (s.depthwise ? 50 + s.stride_y + 1 : std::min(s.height + 1, 1023u)) << 4);
   w.put(kCnaConvCon3, s.stride_y << 3 | s.stride_x);
   w.put(kCnaDataSize0, s.width << 16 | s.height);
   w.put(kCnaDataSize1, (std::min(s.channels - 1, 0x3fffu)) << 16 | s.channels);
@@ -63,11 +64,14 @@ void put_cna(Writer& w, const ConvPlan& plan, const ConvShape& s, const Band& ba
   w.put(kCnaDcompAddr0, at.weights + (s.depthwise ? 0 : band.first_kernel * kernel_bytes));
   for (uint16_t i = 0; i < 16; ++i) w.put(static_cast<uint16_t>(kCnaDcompAmount0 + 4 * i), 0);
   w.put(kCnaCvtCon5, 0);
-  w.put(kCnaPadCon1, static_cast<uint32_t>(epilogue.pad_value) & (s.in == Precision::kInt8 ? 0xffffffffu : 0xffffu));
+  // An int8 value in every lane: channels differ in the one they read.
+  w.put(kCnaPadCon1, s.in == Precision::kInt8 ? (static_cast<uint32_t>(epilogue.pad_value) & 0xff) * 0x01010101u
+                                              : static_cast<uint32_t>(epilogue.pad_value) & 0xffffu);
 }
 
 void put_core(Writer& w, const ConvShape& s) {
-  w.put(kCoreMiscCfg, code(s.in) << 8 | (s.depthwise ? 2 : 0) | (s.in == Precision::kFp16 ? 1 : 0));
+  const bool quantises = s.in == Precision::kFp16 || s.out == Precision::kInt8;
+  w.put(kCoreMiscCfg, code(s.in) << 8 | (s.depthwise ? 2 : 0) | (quantises ? 1 : 0));
   w.put(kCoreDataoutSize0, (s.out_height - 1) << 16 | (s.out_width - 1));
   w.put(kCoreDataoutSize1, s.kernels - 1);
   w.put(kCoreClipTruncate, 0);
@@ -97,8 +101,11 @@ void put_dpu(Writer& w, const ConvPlan& plan, const ConvShape& s, const Band& ba
   w.put(kDpuBsAluCfg, 0);
   w.put(kDpuBsMulCfg, 0);
   w.put(kDpuBsReluxCmp, 0);
-  w.put(kDpuBsOwCfg, (per_group - 1) << 8 | (per_group - 1) << 5 | (per_group - 1) << 2 | 1 << 1);
-  w.put(kDpuBsOwOp, 0);
+  // Depthwise tasks and int8 results pass through the stage of the weights' zero point, which is 0 here; fp16 wants
+  // 128 in its place (rockchip-npu-notes depthwise-conv.md, Mesa rkt_regcmd.c).
+  const bool bypass = !s.depthwise && s.out != Precision::kInt8;
+  w.put(kDpuBsOwCfg, (per_group - 1) << 8 | (per_group - 1) << 5 | (per_group - 1) << 2 | (bypass ? 1 : 0) << 1);
+  w.put(kDpuBsOwOp, s.depthwise && s.in == Precision::kFp16 ? 128 : 0);
   w.put(kDpuWdmaSize0, s.kernels - 1);
   w.put(kDpuWdmaSize1, (s.out_height - 1) << 16 | (s.out_width - 1));
   w.put(kDpuBnCfg, kBypassStage);
@@ -161,8 +168,9 @@ Result<TaskWords> emit_band(const ConvPlan& plan, const Band& band, const ConvAd
   if (shape.out != Precision::kInt8 && (epilogue.scale != 1 || epilogue.shift != 0 || epilogue.offset != 0)) {
     return fail(ErrorCode::invalid_argument, "only an int8 output can be requantised");
   }
-  if (epilogue.scale < -32768 || epilogue.scale > 32767 || epilogue.shift > 63) {
-    return fail(ErrorCode::invalid_argument, "the requantisation needs a scale of 16 bits and a shift of at most 63");
+  // Reports differ on whether the scale's bit 15 is its sign.
+  if (epilogue.scale < 0 || epilogue.scale > 0x7fff || epilogue.shift > 63) {
+    return fail(ErrorCode::invalid_argument, "the requantisation needs a scale of 15 bits and a shift of at most 63");
   }
   Writer w;
   w.put(kDpuSPointer, kPointerPingPong);

@@ -14,7 +14,8 @@ constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 bool is_compute_precision(Precision in) { return in == Precision::kInt8 || in == Precision::kFp16; }
 
 bool is_output_precision(Precision in, Precision out, bool depthwise) {
-  if (in == Precision::kInt8) return out == Precision::kInt8 || (out == Precision::kInt32 && !depthwise);
+  if (in == Precision::kInt8)
+    return out == Precision::kInt8 || ((out == Precision::kInt32 || out == Precision::kFp32) && !depthwise);
   if (in == Precision::kFp16) return out == Precision::kFp16 || (out == Precision::kFp32 && !depthwise);
   return false;
 }
@@ -89,7 +90,7 @@ Refusal conv_shape_refusal(const ConvShape& s) {
   if (!is_compute_precision(s.in)) return "the input precision must be int8 or fp16";
   if (!is_output_precision(s.in, s.out, s.depthwise)) {
     return s.depthwise ? "a depthwise convolution writes the precision it reads"
-                       : "int8 gives int32 or int8, fp16 gives fp32 or fp16";
+                       : "int8 gives int32, fp32 or int8, fp16 gives fp32 or fp16";
   }
   auto outside = [](const char* what, uint32_t value, uint32_t low, uint32_t high) -> Refusal {
     if (value >= low && value <= high) return std::nullopt;

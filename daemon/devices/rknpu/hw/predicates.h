@@ -34,8 +34,8 @@ using Refusal = std::optional<std::string>;
 
 // Input precisions npud computes in, and what may come out of them.
 bool is_compute_precision(Precision in);
-// int8 -> int32, int8; fp16 -> fp32, fp16. Depthwise int8 writes int8 only: its int32 output lands at twice the stride
-// (rockchip-npu-notes depthwise-conv.md).
+// int8 -> int32, int8, and fp32 that holds the int32; fp16 -> fp32, fp16. Depthwise int8 writes int8 only: its int32
+// output lands at twice the stride (rockchip-npu-notes depthwise-conv.md).
 bool is_output_precision(Precision in, Precision out, bool depthwise);
 
 // Output surfaces (of one atom per position) that the DPU writes before it skips SURFACE_ADD bytes: BS_OW_CFG.SIZE_E

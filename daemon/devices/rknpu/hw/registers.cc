@@ -124,7 +124,7 @@ constexpr Field kCoreMiscCfg[] = {
     {"SOFT_GATING", 14, 19, kTuned}, {"PROC_PRECISION", 8, 10}, {"DW_EN", 1, 1}, {"QD_EN", 0, 0}};
 constexpr Field kCoreDataoutSize0[] = {{"DATAOUT_HEIGHT", 16, 31}, {"DATAOUT_WIDTH", 0, 15}};
 constexpr Field kCoreDataoutSize1[] = {{"DATAOUT_CHANNEL", 0, 15}};
-constexpr Field kCoreClipTruncate[] = {{"ROUND_TYPE", 6, 6, kTuned}, {"CLIP_TRUNCATE", 0, 4, kFixed, 0}};
+constexpr Field kCoreClipTruncate[] = {{"ROUND_TYPE", 6, 6, kTuned}, {"CLIP_TRUNCATE", 0, 4}};
 constexpr Field kCoreReserved3030[] = {{"VALUE", 0, 31, kFixed, 0}};
 constexpr Field kDpuFeatureModeCfg[] = {{"COMB_USE", 31, 31, kFixed, 0},
                                         {"TP_EN", 30, 30, kFixed, 0},
@@ -185,10 +185,8 @@ constexpr Field kDpuEwCvtScaleValue[] = {
 constexpr Field kDpuEwReluxCmpValue[] = {{"EW_RELUX_CMP_DAT", 0, 31}};
 constexpr Field kDpuOutCvtOffset[] = {{"OUT_CVT_OFFSET", 0, 31}};
 constexpr Field kDpuOutCvtScale[] = {{"FP32TOFP16_EN", 16, 16}, {"OUT_CVT_SCALE", 0, 15}};
-constexpr Field kDpuOutCvtShift[] = {{"CVT_TYPE", 31, 31, kFixed, 0},
-                                     {"CVT_ROUND", 30, 30, kFixed, 0},
-                                     {"MINUS_EXP", 12, 19, kFixed, 0},
-                                     {"OUT_CVT_SHIFT", 0, 11}};
+constexpr Field kDpuOutCvtShift[] = {
+    {"CVT_TYPE", 31, 31, kFixed, 0}, {"CVT_ROUND", 30, 30}, {"MINUS_EXP", 12, 19, kFixed, 0}, {"OUT_CVT_SHIFT", 0, 5}};
 constexpr Field kDpuEwOpValue0[] = {{"EW_OPERAND_0", 0, 31, kTuned}};
 constexpr Field kDpuEwOpValue1[] = {{"EW_OPERAND_1", 0, 31, kTuned}};
 constexpr Field kDpuEwOpValue2[] = {{"EW_OPERAND_2", 0, 31, kTuned}};

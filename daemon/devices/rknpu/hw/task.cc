@@ -59,6 +59,31 @@ int32_t sign_extend(uint32_t value, unsigned width) {
   return static_cast<int32_t>(value << shift) >> shift;
 }
 
+// What CORE and the start of the DPU must be told beyond the plain sums. rockchip-npu-notes depthwise-conv.md and
+// out-cvt-converter.md, measured: int8 results need QD_EN; their writer adds BS_OW_OP (minus the zero point of the
+// weights) times the sum of the inputs where OD_BYPASS is 0; raw int32 results are wrong then.
+void decode_writer(Decoder& d, ConvTask& conv, const TaskRules& rules) {
+  const ConvShape& s = conv.shape;
+  const bool bypass = d.bit(kDpuBsOwCfg, 1), quantises = d.bit(kCoreMiscCfg, 0);
+  const uint32_t operand = d.bits(kDpuBsOwOp, 15, 0);
+  conv.truncate = d.bits(kCoreClipTruncate, 4, 0);
+  if (s.in != Precision::kInt8) {
+    if (conv.truncate != 0) d.refuse("CORE.CLIP_TRUNCATE is {}: it must be 0 for fp16", conv.truncate);
+    conv.unmeasured_depthwise = s.depthwise && (bypass || operand != 128);
+    return;
+  }
+  conv.unmeasured_depthwise = s.depthwise && bypass;
+  if (s.out == Precision::kInt8) {
+    if (!quantises) d.refuse("CORE.MISC_CFG.QD_EN is 0: the writer of int8 results needs it");
+    if (const uint32_t group = s.depthwise ? depthwise_group(s.in) : kernel_group(s.in);
+        rules.whole_groups && s.kernels % group != 0)
+      d.refuse("the number of kernels is {}: int8 results come in whole groups of {}", s.kernels, group);
+    conv.sum_inputs = !bypass && operand != 0;
+  } else if (!bypass) {
+    d.refuse("DPU.BS_OW_CFG.OD_BYPASS is 0: int32 and fp32 results of an int8 convolution come out wrong");
+  }
+}
+
 void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
   d.check_fixed(Block::kCna);
   d.check_fixed(Block::kCore);
@@ -105,8 +130,7 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
   if (d.bits(kCnaCbufCon1, 13, 0) == 0)
     d.refuse("CNA.CBUF_CON1.DATA_ENTRIES is 0: it must be the entries of a line of features");
 
-  conv.pad_value =
-      s.in == Precision::kInt8 ? sign_extend(d.raw(kCnaPadCon1), 8) : static_cast<int32_t>(d.raw(kCnaPadCon1) & 0xffff);
+  conv.pad_value = d.raw(kCnaPadCon1) & 0xffff;
   conv.feature_address = d.raw(kCnaFeatureDataAddr);
   conv.weight_address = d.raw(kCnaDcompAddr0);
   conv.weight_bytes = d.raw(kCnaWeightSize0);
@@ -150,7 +174,7 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
       s.kernel_height == 1) {
     d.refuse("CNA.DATA_SIZE1.DATAIN_CHANNEL is 128: fp16 GEMMs of that K are reported wrong");
   }
-  conv.sum_inputs = s.in == Precision::kInt8 && d.bit(kCoreMiscCfg, 0);
+  decode_writer(d, conv, rules);
 }
 
 std::optional<Alu> alu_of(uint32_t algo) {
@@ -262,7 +286,8 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
     d.expect("DPU.DATA_FORMAT.IN_PRECISION", static_cast<uint32_t>(dpu.in), static_cast<uint32_t>(conv->shape.in));
   if (!is_output_precision(dpu.in, dpu.out, depthwise)) {
     d.refuse(
-        "DPU.DATA_FORMAT makes precision {} from {}: int8 gives int32 or int8, fp16 gives fp32 or fp16, depthwise its "
+        "DPU.DATA_FORMAT makes precision {} from {}: int8 gives int32, fp32 or int8, fp16 gives fp32 or fp16, "
+        "depthwise its "
         "own",
         static_cast<int>(dpu.out), static_cast<int>(dpu.in));
     return;  // what follows divides by the sizes of elements
@@ -289,7 +314,7 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
     }
     dpu.surfaces_per_group = per_group;
     dpu.group_stride_bytes = d.raw(kDpuSurfaceAdd);
-    if (!d.bit(kDpuBsOwCfg, 1) && conv->sum_inputs) dpu.input_sum_factor = sign_extend(d.bits(kDpuBsOwOp, 15, 0), 16);
+    if (conv->sum_inputs) dpu.input_sum_factor = sign_extend(d.bits(kDpuBsOwOp, 15, 0), 16);
   } else {
     // The DPU alone writes plain surfaces: nothing groups them.
     dpu.surfaces_per_group = 1;
@@ -308,8 +333,9 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
   decode_elementwise(d, dpu, rdma, dpu.ew);
 
   dpu.out_offset = static_cast<int32_t>(d.raw(kDpuOutCvtOffset));
-  dpu.out_scale = sign_extend(d.bits(kDpuOutCvtScale, 15, 0), 16);
-  dpu.out_shift = d.bits(kDpuOutCvtShift, 11, 0);
+  dpu.out_scale = d.bits(kDpuOutCvtScale, 15, 0);
+  dpu.out_shift = d.bits(kDpuOutCvtShift, 5, 0);
+  dpu.out_ties_away = d.bit(kDpuOutCvtShift, 30);
   const bool to_fp16 = d.bit(kDpuOutCvtScale, 16);
   if (dpu.in == Precision::kFp16) {
     d.expect("DPU.OUT_CVT_SCALE.FP32TOFP16_EN", to_fp16, dpu.out == Precision::kFp16);
@@ -318,7 +344,6 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
     }
   } else {
     if (to_fp16) d.refuse("DPU.OUT_CVT_SCALE.FP32TOFP16_EN is 1, but the result is an integer");
-    if (dpu.out_shift > 63) d.refuse("DPU.OUT_CVT_SHIFT is {}: it must be at most 63", dpu.out_shift);
   }
   if (rdma && dpu.from_memory) {
     if (d.bit(kRdmaFeatureModeCfg, 4))

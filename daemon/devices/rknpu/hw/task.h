@@ -17,7 +17,9 @@ namespace npud::rknpu {
 // CNA and CORE: features times weights into accumulators (int32 for int8, fp32 for fp16).
 struct ConvTask {
   ConvShape shape;
-  int32_t pad_value = 0;  // int8: the value; fp16: the 16 bits
+  // int8: a byte for each lane, of which lane 1 is read by the odd ones of the first 32 channels of a depthwise group
+  // and lane 0 by all others; fp16: the 16 bits.
+  uint32_t pad_value = 0;
   uint32_t feature_address = 0;
   uint32_t weight_address = 0;
   uint32_t weight_bytes = 0;
@@ -25,9 +27,11 @@ struct ConvTask {
   int32_t surface_pitch_atoms = 0;  // from one surface to the next
   uint32_t data_banks = 0;
   uint32_t weight_banks = 0;
-  bool weight_reuse = false;  // the weights of the task before are still in the CBUF
-  bool data_reuse = false;    // … its features are
-  bool sum_inputs = false;    // QD_EN: the sum of the inputs under the kernel is wanted, for DpuTask::input_sum_factor
+  bool weight_reuse = false;          // the weights of the task before are still in the CBUF
+  bool data_reuse = false;            // … its features are
+  bool sum_inputs = false;            // the sum of the inputs under the kernel is wanted, for DpuTask::input_sum_factor
+  uint32_t truncate = 0;              // bits by which int8 sums are shifted down, rounded to nearest
+  bool unmeasured_depthwise = false;  // OD_BYPASS or BS_OW_OP are those of a direct convolution
 };
 
 enum class Alu : uint8_t { kMax = 0, kMin = 1, kAdd = 2, kSub = 4 };
@@ -79,8 +83,9 @@ struct DpuTask {
   DpuStage bn;
   DpuElementwise ew;
   int32_t out_offset = 0;
-  int32_t out_scale = 1;
+  uint32_t out_scale = 1;  // 16 bits
   uint32_t out_shift = 0;
+  bool out_ties_away = false;  // from zero; else to even
 };
 
 struct Task {
@@ -97,6 +102,9 @@ struct TaskRules {
   bool fp16_k128 = true;   // GEMMs with K = 128 in fp16 are refused
   bool cbuf = true;        // the features must fit their banks, and leave the weights theirs
   bool wide_cubes = true;  // extents beyond kSafeCubeExtent are refused
+  // int8 results of a convolution come in whole groups, of 32 kernels or 64 depthwise channels: the task never ends
+  // otherwise (rockchip-npu-notes), though Mesa programs others.
+  bool whole_groups = true;
 };
 
 // Decodes registers with the value of the enable word. Appends a sentence to `violations` for each thing that is wrong;
