@@ -34,18 +34,14 @@ struct rknpu_match {
 static const struct rknpu_match match_rk3588 = { .soc = RKNPU_SOC_RK3588 };
 static const struct rknpu_match match_rk3588_core = { .soc = RKNPU_SOC_RK3588, .per_core = true };
 static const struct rknpu_match match_rk3583 = { .soc = RKNPU_SOC_RK3583 };
-static const struct rknpu_match match_rk3576 = { .soc = RKNPU_SOC_RK3576 };
 static const struct rknpu_match match_rk3568 = { .soc = RKNPU_SOC_RK3568 };
-static const struct rknpu_match match_rk3562 = { .soc = RKNPU_SOC_RK3562 };
 
 static const struct of_device_id rknpu_of_match[] = {
 	{ .compatible = "rockchip,rk3588-rknpu", .data = &match_rk3588 },
 	{ .compatible = "rockchip,rk3588-rknn-core", .data = &match_rk3588_core },
 	{ .compatible = "rockchip,rk3583-rknpu", .data = &match_rk3583 },
-	{ .compatible = "rockchip,rk3576-rknpu", .data = &match_rk3576 },
 	{ .compatible = "rockchip,rk3568-rknpu", .data = &match_rk3568 },
 	{ .compatible = "rockchip,rk3566-rknpu", .data = &match_rk3568 },
-	{ .compatible = "rockchip,rk3562-rknpu", .data = &match_rk3562 },
 	{}
 };
 MODULE_DEVICE_TABLE(of, rknpu_of_match);

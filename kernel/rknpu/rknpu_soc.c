@@ -17,17 +17,9 @@ static const struct rknpu_soc socs[RKNPU_SOC_COUNT] = {
 		.name = "RK3583", .cores = 2, .banks = { 2, 1 }, .dma_bits = 40, .amount_scale = 2, .task_bits = 12,
 		.task_status = RKNPU_PC_TASK_STATUS, .wide_pte = true,
 	},
-	[RKNPU_SOC_RK3576] = {
-		.name = "RK3576", .cores = 2, .banks = { 2, 1 }, .dma_bits = 32, .amount_scale = 2, .task_bits = 16,
-		.task_status = 0x48, .wide_pte = true,
-	},
 	[RKNPU_SOC_RK3568] = {
 		.name = "RK3566/RK3568", .cores = 1, .banks = { 1 }, .dma_bits = 32, .amount_scale = 1, .task_bits = 12,
 		.task_status = RKNPU_PC_TASK_STATUS, .wide_pte = true,
-	},
-	[RKNPU_SOC_RK3562] = {
-		.name = "RK3562", .cores = 1, .banks = { 1 }, .dma_bits = 32, .amount_scale = 2, .task_bits = 16,
-		.task_status = 0x48, .wide_pte = true,
 	},
 };
 

@@ -33,9 +33,7 @@ struct rknpu_soc {
 enum rknpu_soc_id {
 	RKNPU_SOC_RK3588,
 	RKNPU_SOC_RK3583,
-	RKNPU_SOC_RK3576,
 	RKNPU_SOC_RK3568,
-	RKNPU_SOC_RK3562,
 	RKNPU_SOC_COUNT,
 };
 

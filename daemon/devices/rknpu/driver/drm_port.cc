@@ -43,7 +43,7 @@ uint32_t cores_by_compatible(const std::string& node) {
   std::ifstream file(path, std::ios::binary);
   const std::string compatible((std::istreambuf_iterator<char>(file)), {});
   if (compatible.contains("rk3588")) return 3;
-  if (compatible.contains("rk3583") || compatible.contains("rk3576")) return 2;
+  if (compatible.contains("rk3583")) return 2;
   return 1;
 }
 
