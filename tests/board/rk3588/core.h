@@ -120,6 +120,7 @@ class Core {
   Access compute(Job& job);
   Access load_conv(const Job& job, const rknpu::ConvTask& conv);
   Access load_operands(const Job& job, const rknpu::DpuTask& dpu, DpuOperands& operands);
+  Access load_elementwise(const Job& job, const rknpu::DpuTask& dpu, std::vector<std::byte>& to);
   // A cube of 16-byte atoms; pitches in bytes.
   struct CubeSource {
     uint32_t address, surfaces, lines, line_bytes, line_pitch, surface_pitch;

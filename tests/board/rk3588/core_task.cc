@@ -128,16 +128,33 @@ Access Core::load_operands(const Job& job, const DpuTask& dpu, DpuOperands& oper
     to->resize(static_cast<size_t>(dpu.channels) * sizeof(uint32_t));
     if (const Access access = read_all(job, bank, stage->memory_address, *to); access != Access::kDone) return access;
   }
-  if (dpu.ew.active) {
-    const uint32_t atom = kAtomBytes / dpu.ew.operand_bytes;
-    return load_cube(job, bank,
-                     {.address = dpu.ew.memory_address,
-                      .surfaces = (dpu.channels + atom - 1) / atom,
-                      .lines = dpu.height,
-                      .line_bytes = line_bytes,
-                      .line_pitch = line_bytes,
-                      .surface_pitch = dpu.ew.surface_stride_bytes},
-                     operands.elementwise);
+  return dpu.ew.active ? load_elementwise(job, dpu, operands.elementwise) : Access::kDone;
+}
+
+Access Core::load_elementwise(const Job& job, const DpuTask& dpu, std::vector<std::byte>& to) {
+  const DpuElementwise& ew = dpu.ew;
+  const uint32_t atom = kAtomBytes / ew.operand_bytes, line_bytes = dpu.width * kAtomBytes;
+  const uint32_t surfaces = (dpu.channels + atom - 1) / atom;
+  CubeSource cube{.address = ew.memory_address,
+                  .surfaces = surfaces,
+                  .lines = dpu.height,
+                  .line_bytes = line_bytes,
+                  .line_pitch = line_bytes,
+                  .surface_pitch = ew.surface_stride_bytes};
+  if (!ew.odd_address) return load_cube(job, *wiring_.write_bank, cube, to);
+  const size_t surface_bytes = static_cast<size_t>(dpu.height) * line_bytes;
+  to.resize(surfaces * surface_bytes);
+  std::vector<std::byte> half;
+  for (const uint32_t first : {0u, 1u}) {
+    if (first == 1) {
+      cube.address = *ew.odd_address;
+      cube.surface_pitch = ew.odd_stride_bytes;
+    }
+    cube.surfaces = (surfaces - first + 1) / 2;
+    if (cube.surfaces == 0) continue;
+    if (const Access access = load_cube(job, *wiring_.write_bank, cube, half); access != Access::kDone) return access;
+    for (uint32_t s = 0; s < cube.surfaces; ++s)
+      std::copy_n(half.data() + s * surface_bytes, surface_bytes, to.data() + (2 * s + first) * surface_bytes);
   }
   return Access::kDone;
 }

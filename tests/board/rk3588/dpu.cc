@@ -226,7 +226,7 @@ Accumulators widen_source(const DpuTask& task, std::span<const std::byte> source
     result.integers.resize(size);
   }
   for (uint32_t position = 0; position < result.positions; ++position) {
-    for (uint32_t channel = 0; channel < result.channels; ++channel) {
+    for (uint32_t channel = 0; channel < task.source_channels; ++channel) {
       const size_t from = (static_cast<size_t>(channel / atom) * result.positions + position) * atom + channel % atom;
       const size_t to = static_cast<size_t>(position) * result.channels + channel;
       if (result.floating) {

@@ -405,6 +405,85 @@ TEST(Elementwise, AddsFp32PartialSumsToAConvolutionInFp16) {
   }
 }
 
+// Mesa's residual addition: the int8 operand is converted, added to the sums, and the result requantised.
+TEST(Elementwise, AddsAResidualThroughBothReadersInInt8) {
+  Random random(36);
+  for (int i = 0; i < 8; ++i) {
+    SCOPED_TRACE(i);
+    TestBoard board({}, 4u << 20);
+    TaskSpec spec = random_conv(random, Precision::kInt8, Precision::kInt8, false);
+    if (spec.out_width * spec.out_height < 12) continue;
+    std::vector<double> operand(static_cast<size_t>(spec.dpu_channels()) * spec.out_width * spec.out_height);
+    for (auto& value : operand) value = random.int8();
+    spec.ew = upload_cube(board, spec, operand, 1);
+    spec.ew_both_readers = true;
+    spec.ew_offset = 11;
+    spec.ew_scale = 0x4321;
+    spec.ew_shift = 9;
+    spec.out_scale = 0x5000;
+    spec.out_shift = 25;
+    check(board, make_problem(board, spec, random), [&](double sum, size_t at) {
+      const double added = sum + std::nearbyint((operand[at] + 11) * 0x4321 / 512);
+      return std::clamp(std::nearbyint(std::ldexp(added * 0x5000, -25)), -128.0, 127.0);
+    });
+  }
+}
+
+// rockchip-npu-notes k-accumulation.md: partial sums of the K before, in fp16.
+TEST(Elementwise, CombinesPartialSumsThroughBothReadersInFp16) {
+  Random random(37);
+  for (const uint32_t algo : {0u, 1u, 2u}) {
+    TestBoard board;
+    TaskSpec spec = gemm(12, 64, 48, Precision::kFp16, Precision::kFp16);
+    std::vector<double> operand(12 * 48);
+    for (auto& value : operand) value = static_cast<int>(random.below(512)) / 8.0 - 32;
+    spec.ew = upload_cube(board, spec, operand, 2);
+    spec.ew_both_readers = true;
+    spec.ew_algo = algo;
+    check(board, make_problem(board, spec, random), [&](double sum, size_t i) {
+      return to_half(algo == 0 ? std::max(sum, operand[i]) : algo == 1 ? std::min(sum, operand[i]) : sum + operand[i]);
+    });
+  }
+}
+
+// With fewer than 12 positions the readers' step, at least 12, isn't the operand's.
+TEST(Elementwise, FewPositionsMakeBothReadersMissTheirSurfaces) {
+  TestBoard board;
+  Random random(38);
+  TaskSpec spec = gemm(8, 64, 48, Precision::kFp16, Precision::kFp16);
+  std::vector<double> operand(8 * 48);
+  for (auto& value : operand) value = static_cast<int>(random.below(512)) / 8.0 - 32;
+  spec.ew = upload_cube(board, spec, operand, 2);
+  spec.ew_both_readers = true;
+  const Problem p = make_problem(board, spec, random);
+  board.run(p.spec);
+  ASSERT_TRUE(board.completed()) << testing::PrintToString(board.log);
+  const std::vector<double> sums = reference_sums(p), results = read_results(board, p.spec);
+  for (size_t i = 0; i < 16 * 8; ++i) ASSERT_EQ(results[i], to_half(sums[i] + operand[i])) << i;
+  EXPECT_NE(results[16 * 8], to_half(sums[16 * 8] + operand[16 * 8]));
+}
+
+TEST(Elementwise, TheDpuAloneGivesZeroBeyondItsOriginalChannels) {
+  TestBoard board;
+  Random random(39);
+  TaskSpec spec{.conv = false,
+                .in = Precision::kFp16,
+                .out = Precision::kFp16,
+                .width = 4,
+                .height = 1,
+                .channels = 8,
+                .kernels = 8,
+                .out_width = 4,
+                .out_height = 1};
+  const Problem p = make_problem(board, spec, random);
+  std::vector<uint64_t> words = task_words(p.spec);
+  patch(words, 0x403c, 7);
+  board.run(board.chain_words({words}, p.spec.enable()));
+  ASSERT_TRUE(board.completed()) << testing::PrintToString(board.log);
+  const std::vector<double> results = read_results(board, p.spec);
+  for (size_t i = 0; i < results.size(); ++i) ASSERT_EQ(results[i], i < 4 ? p.input[i] : 0.0) << i;
+}
+
 TEST(Elementwise, TheDpuAloneInBothPrecisions) {
   Random random(16);
   struct Case {

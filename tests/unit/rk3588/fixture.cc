@@ -156,7 +156,8 @@ std::vector<uint64_t> task_words(const TaskSpec& s) {
   const uint32_t ew_size = ew_bytes == 1 ? 1 : ew_bytes == 2 ? 2 : 3;
   if (s.ew != 0) {
     const bool convert = s.ew_offset != 0 || s.ew_scale != 1 || s.ew_shift != 0;
-    emit(0x4070, 1u << 28 | ew_size << 22 | s.ew_algo << 16 | 1u << 9 | (convert ? 0 : 1u << 8) | 1u << 7 | 1u << 6 |
+    const bool bypass = s.in == Precision::kInt8 ? !convert : s.ew_multiply;
+    emit(0x4070, 1u << 28 | ew_size << 22 | s.ew_algo << 16 | 1u << 9 | (bypass ? 1u << 8 : 0) | 1u << 7 | 1u << 6 |
                      (s.ew_multiply ? 4 : 0));
     emit(0x4074, static_cast<uint32_t>(s.ew_offset));
     emit(0x4078, s.ew_shift << 16 | (s.ew_scale & 0xffff));
@@ -173,17 +174,19 @@ std::vector<uint64_t> task_words(const TaskSpec& s) {
     emit(0x500c, s.out_width - 1);
     emit(0x5010, s.out_height - 1);
     emit(0x5014, channels - 1);
-    emit(0x5018, s.conv ? 0 : s.features);
+    // A residual beside a convolution, as Mesa programs it: one reader takes every other surface.
+    const uint32_t notch = s.ew_both_readers ? std::max(out_atoms, 12u) * 16 : 0;
+    emit(0x5018, !s.conv ? s.features : s.ew_both_readers ? s.ew : 0);
     emit(0x501c, s.bias != 0 ? 1u << 1 : 0);
     emit(0x5020, s.bias);
     emit(0x5034, s.ew != 0 ? 1u << 30 | ew_size << 2 : 1);
-    emit(0x5038, s.ew);
+    emit(0x5038, s.ew + (s.ew_both_readers ? out_atoms * 16 : 0));
     emit(0x5040, out_atoms * 16);
-    emit(0x5044, precision << 15 | 15u << 11 | precision << 5 | (s.conv ? 1u << 4 : 1));
+    emit(0x5044, precision << 15 | 15u << 11 | precision << 5 | (s.ew_both_readers ? 5u << 8 : s.conv ? 1u << 4 : 1));
     emit(0x5048, 0);
-    emit(0x504c, 0);
+    emit(0x504c, notch);
     emit(0x5068, 0x01010101);
-    emit(0x506c, 0);
+    emit(0x506c, notch);
   }
   return words;
 }

@@ -69,7 +69,8 @@ struct TaskSpec {
   uint32_t ew = 0;  // address of the operand
   bool ew_multiply = false;
   uint32_t ew_algo = 2;
-  uint32_t ew_bytes = 0;  // 0: as the input precision
+  uint32_t ew_bytes = 0;         // 0: as the input precision
+  bool ew_both_readers = false;  // COMB_USE 5, beside a convolution
   int32_t ew_offset = 0;
   uint32_t ew_scale = 1, ew_shift = 0;
   int32_t out_offset = 0;

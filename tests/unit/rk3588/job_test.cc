@@ -247,6 +247,13 @@ TEST_F(Job, RefusesWhatTheRegistersDoNotMakeSenseOf) {
   alone.features = alone.ew = alone.output = t.allocate(4096);
   TaskSpec bias = p.spec;
   bias.bias = t.allocate(4096);
+  TaskSpec half = make_problem(t, small(Precision::kFp16), random).spec;
+  half.ew = t.allocate(4096);
+  TaskSpec wide = alone;
+  wide.in = Precision::kFp16;
+  wide.out = Precision::kFp32;
+  wide.channels = wide.kernels = 8;
+  wide.ew_bytes = 4;
   struct Case {
     const TaskSpec& spec;
     uint16_t reg;
@@ -307,6 +314,13 @@ TEST_F(Job, RefusesWhatTheRegistersDoNotMakeSenseOf) {
       {ew, 0x4070, 0x00420000 | 0x3c0, "EW_DATA_MODE is 0"},
       {ew, 0x4070, 0x10c20000 | 0x3c0, "EDATA_SIZE is 3"},
       {ew, 0x5034, 1u << 30 | 1u << 2 | 1, "ERDMA_DISABLE is 1"},
+      {half, 0x4070, 0x108203c0, "EW_OP_CVT_BYPASS is true"},
+      {half, 0x4070, 0x108002c4, "EW_OP_CVT_BYPASS is false"},
+      {half, 0x5044, 1u << 8, "COMB_USE is 1"},
+      {half, 0x5044, 5u << 8 | 1u << 4, "has it read the operand's even surfaces"},
+      {alone, 0x5044, 5u << 8 | 1, "never ends with it"},
+      {wide, 0x5040, 0, "EW_SURF_STRIDE is 0"},
+      {wide, 0x4024, 0, "SURFACE_ADD is 0, but the result has 2 surfaces"},
       {ew, 0x5034, 1u << 2, "ERDMA_DATA_MODE is 0"},
       {ew, 0x5038, 8, "EW_BASE_ADDR is 0x8"},
       {ew, 0x506c, 16, "EW_SURF_NOTCH"},

@@ -229,9 +229,8 @@ constexpr Field kRdmaErdmaCfg[] = {{"ERDMA_DATA_MODE", 30, 31},           {"ERDM
 constexpr Field kRdmaEwBaseAddr[] = {{"EW_BASE_ADDR", 0, 31}};
 constexpr Field kRdmaEwSurfStride[] = {{"EW_SURF_STRIDE", 4, 31}};
 constexpr Field kRdmaFeatureModeCfg[] = {
-    {"IN_PRECISION", 15, 17}, {"BURST_LEN", 11, 14, kTuned}, {"COMB_USE", 8, 10, kFixed, 0},
-    {"PROC_PRECISION", 5, 7}, {"MRDMA_DISABLE", 4, 4},       {"MRDMA_FP16TOFP32_EN", 3, 3, kTuned},
-    {"CONV_MODE", 1, 2},      {"FLYING_MODE", 0, 0}};
+    {"IN_PRECISION", 15, 17}, {"BURST_LEN", 11, 14, kTuned},         {"COMB_USE", 8, 10}, {"PROC_PRECISION", 5, 7},
+    {"MRDMA_DISABLE", 4, 4},  {"MRDMA_FP16TOFP32_EN", 3, 3, kTuned}, {"CONV_MODE", 1, 2}, {"FLYING_MODE", 0, 0}};
 constexpr Field kRdmaSrcDmaCfg[] = {{"LINE_NOTCH_ADDR", 19, 31},
                                     {"POOLING_METHOD", 13, 13, kFixed, 0},
                                     {"UNPOOLING_EN", 12, 12, kFixed, 0},

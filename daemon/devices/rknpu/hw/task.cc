@@ -222,11 +222,42 @@ void decode_stage(Decoder& d, const char* name, uint16_t cfg, bool rdma, uint16_
   if (stage.relu && d.bit(cfg, 7)) stage.relu_limit = d.raw(cfg + 12);
 }
 
+// Where the operand lies. Beside a convolution Mesa (rkt_regcmd.c) and rockchip-npu-notes (k-accumulation.md) let the
+// reader of sources, idle then, fetch the even surfaces and the reader of operands the odd ones; what follows a
+// surface up to the next of the same reader is the notch.
+void decode_elementwise_source(Decoder& d, const DpuTask& dpu, DpuElementwise& ew) {
+  const uint32_t use = d.bits(kRdmaFeatureModeCfg, 10, 8);
+  const uint32_t base = d.raw(kRdmaEwBaseAddr);
+  if (base % kAtomBytes != 0) d.refuse("DPU_RDMA.EW_BASE_ADDR is {:#x}: it must be a multiple of 16", base);
+  if (use & 1) {
+    if (dpu.from_memory) d.refuse("DPU_RDMA.FEATURE_MODE_CFG.COMB_USE is {}: the DPU alone never ends with it", use);
+    if (use != 5) d.refuse("DPU_RDMA.FEATURE_MODE_CFG.COMB_USE is {}: 0, 4 and 5 are understood", use);
+    if (d.bit(kRdmaFeatureModeCfg, 4))
+      d.refuse("DPU_RDMA.FEATURE_MODE_CFG.MRDMA_DISABLE is 1, but COMB_USE has it read the operand's even surfaces");
+    const uint32_t surface_bytes = dpu.width * dpu.height * kAtomBytes;
+    ew.memory_address = d.raw(kRdmaSrcBaseAddr);
+    if (ew.memory_address % kAtomBytes != 0)
+      d.refuse("DPU_RDMA.SRC_BASE_ADDR is {:#x}: it must be a multiple of 16", ew.memory_address);
+    ew.surface_stride_bytes = surface_bytes + d.raw(kRdmaSurfNotch);
+    ew.odd_address = base;
+    ew.odd_stride_bytes = surface_bytes + d.raw(kRdmaEwSurfNotch);
+    return;
+  }
+  if (use != 0 && use != 4) d.refuse("DPU_RDMA.FEATURE_MODE_CFG.COMB_USE is {}: 0, 4 and 5 are understood", use);
+  ew.memory_address = base;
+  ew.surface_stride_bytes = d.raw(kRdmaEwSurfStride);
+  if (ew.surface_stride_bytes == 0 && dpu.channels * ew.operand_bytes > kAtomBytes)
+    d.refuse("DPU_RDMA.EW_SURF_STRIDE is 0, but the operand has more than one surface");
+  if (d.raw(kRdmaEwSurfNotch) != 0) d.refuse("DPU_RDMA.EW_SURF_NOTCH is not 0: it is not understood");
+}
+
 void decode_elementwise(Decoder& d, const DpuTask& dpu, bool rdma, DpuElementwise& ew) {
   if (d.bit(kDpuEwCfg, 0)) return;
   const bool integer = dpu.in == Precision::kInt8;
   if (!d.bit(kDpuEwCfg, 7)) d.refuse("DPU.EW_CFG.EW_LUT_BYPASS is 0: look-up tables are not understood");
-  if (d.bits(kDpuEwCfg, 21, 20) != 0) d.refuse("DPU.EW_CFG asks for comparisons: they are not understood");
+  // EW_EQUAL_EN stands beside max and min in programs that are right on silicon (rockchip-npu-notes ew_int_probe).
+  if (d.bit(kDpuEwCfg, 20) || (d.bit(kDpuEwCfg, 21) && (d.bit(kDpuEwCfg, 2) || d.bits(kDpuEwCfg, 19, 16) > 1)))
+    d.refuse("DPU.EW_CFG asks for comparisons: they are not understood");
   if (d.bit(kDpuEwCfg, 5)) d.refuse("DPU.EW_CFG.EW_MUL_PRELU is 1: it is not understood");
   ew.relu = !d.bit(kDpuEwCfg, 9);
   if (ew.relu && d.bit(kDpuEwCfg, 10)) ew.relu_limit = d.raw(kDpuEwReluxCmp);
@@ -261,11 +292,11 @@ void decode_elementwise(Decoder& d, const DpuTask& dpu, bool rdma, DpuElementwis
     if (d.bits(kDpuEwCvtScale, 31, 22) != 0)
       d.refuse("DPU.EW_CVT_SCALE_VALUE.EW_TRUNCATE is not 0: it is not understood");
   }
-  ew.memory_address = d.raw(kRdmaEwBaseAddr);
-  if (ew.memory_address % kAtomBytes != 0)
-    d.refuse("DPU_RDMA.EW_BASE_ADDR is {:#x}: it must be a multiple of 16", ew.memory_address);
-  ew.surface_stride_bytes = d.raw(kRdmaEwSurfStride);
-  if (d.raw(kRdmaEwSurfNotch) != 0) d.refuse("DPU_RDMA.EW_SURF_NOTCH is not 0: it is not understood");
+  // rockchip-npu-notes sdp-stage-precision.md, measured in fp16: with the converter bypassed a sum leaves elements as
+  // they were, and with it live a product never ends.
+  if (!integer && d.bit(kDpuEwCfg, 8) != ew.multiply)
+    d.refuse("DPU.EW_CFG.EW_OP_CVT_BYPASS is {}: fp16 needs 1 to multiply and 0 for all else", d.bit(kDpuEwCfg, 8));
+  decode_elementwise_source(d, dpu, ew);
 }
 
 void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuTask& dpu, const TaskRules& rules) {
@@ -324,6 +355,11 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
   if (dpu.destination % kAtomBytes != 0)
     d.refuse("DPU.DST_BASE_ADDR is {:#x}: it must be a multiple of 16", dpu.destination);
   dpu.surface_stride_bytes = d.raw(kDpuDstSurfStride);
+  if (const uint32_t surfaces = (dpu.channels + atom_channels(dpu.out) - 1) / atom_channels(dpu.out);
+      (dpu.surface_stride_bytes == 0 && surfaces > 1 && dpu.surfaces_per_group > 1) ||
+      (dpu.group_stride_bytes == 0 && surfaces > dpu.surfaces_per_group)) {
+    d.refuse("DPU.DST_SURF_STRIDE or SURFACE_ADD is 0, but the result has {} surfaces", surfaces);
+  }
   dpu.line_notch_atoms = d.bits(kDpuDataCubeNotch, 12, 0);
   if (const uint32_t other = d.bits(kDpuDataCubeNotch, 28, 16); other != 0) {
     d.expect("DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_1", other, dpu.line_notch_atoms);
@@ -354,6 +390,7 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
     dpu.source_address = d.raw(kRdmaSrcBaseAddr);
     if (dpu.source_address % kAtomBytes != 0)
       d.refuse("DPU_RDMA.SRC_BASE_ADDR is {:#x}: it must be a multiple of 16", dpu.source_address);
+    dpu.source_channels = std::min(d.bits(kDpuDataCubeChannel, 28, 16) + 1, dpu.channels);
     dpu.source_line_notch_atoms = d.bits(kRdmaSrcDmaCfg, 31, 19);
     dpu.source_surface_notch_bytes = d.raw(kRdmaSurfNotch);
   } else if (dpu.from_memory) {

@@ -61,6 +61,10 @@ struct DpuElementwise {
   uint32_t shift = 0;
   uint32_t memory_address = 0;
   uint32_t surface_stride_bytes = 0;
+  // COMB_USE 5, beside a convolution: the operand's odd surfaces come from here, through another reader, and the two
+  // strides above and below are those from one even (odd) surface to the next.
+  std::optional<uint32_t> odd_address;
+  uint32_t odd_stride_bytes = 0;
   bool relu = false;
   std::optional<uint32_t> relu_limit;
 };
@@ -73,6 +77,7 @@ struct DpuTask {
   Precision in = Precision::kInt8;
   Precision out = Precision::kInt32;
   uint32_t width = 0, height = 0, channels = 0;
+  uint32_t source_channels = 0;  // of a source in memory; those beyond give 0
   uint32_t destination = 0;
   uint32_t surface_stride_bytes = 0;
   uint32_t surfaces_per_group = 1;
