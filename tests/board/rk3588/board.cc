@@ -29,6 +29,11 @@ constexpr unsigned kWriteBank[VBOARD_CORES] = {1, 2, 3};
 constexpr uint32_t kAllCores = (1u << VBOARD_CORES) - 1;
 // The DMA arbiter of each core: priorities and outstanding requests. They are kept and change nothing.
 constexpr uint32_t kArbiterBegin = 0x8000, kArbiterEnd = 0x8100;
+constexpr struct {
+  uint32_t offset, value;
+} kArbiterReset[] = {{0x8000, 0xfff}, {0x8004, 0x01010101}, {0x8008, 0x00010101}, {0x8010, 0x101}, {0x8030, 0x100}};
+// Nothing answers there: the vendor's amount counters of other SoCs.
+constexpr uint32_t kHoleBegin = 0x2000, kHoleEnd = 0x3000;
 
 }  // namespace
 
@@ -69,8 +74,10 @@ struct Board::Impl {
           .now_us = env.now_us,
           .log = [this](std::string_view line) { log(line); },
           .driver_fault = [this](std::string_view what) { driver_fault(what); },
+          .job_began = [this] { reset_since_job = 0; },
       });
     }
+    reset_arbiters();
     power_on_state();
   }
 
@@ -128,6 +135,27 @@ struct Board::Impl {
     for (unsigned c = 0; c < VBOARD_CORES; ++c) apply_running(c);
   }
 
+  // The vendor's driver resets all cores at once when one never starts; here one after the other helps as well, if no
+  // job began in between.
+  void note_reset(unsigned core) {
+    const bool others_run = std::ranges::any_of(cores, [](const auto& c) { return c->live(); });
+    if (others_run) {
+      reset_since_job = 0;
+      return;
+    }
+    const uint32_t all = reset_since_job.fetch_or(1u << core) | 1u << core | (~power & kAllCores);
+    if (all != kAllCores) return;
+    for (auto& c : cores) c->all_cores_were_reset();
+  }
+
+  void reset_arbiters() {
+    for (auto& words : arbiter) {
+      words.fill(0);
+      if (!options.reset_values_silicon) continue;
+      for (const auto& [offset, value] : kArbiterReset) words[(offset - kArbiterBegin) / 4] = value;
+    }
+  }
+
   void write_reset(uint32_t value) {
     const uint32_t asserted = value & ~reset_lines;
     reset_lines = value & (kAllCores | kAllCores << 8);
@@ -138,6 +166,7 @@ struct Board::Impl {
       } else if (asserted & VBOARD_RESET_A(c)) {
         cores[c]->stop();
       }
+      if (asserted & (VBOARD_RESET_H(c) | VBOARD_RESET_A(c))) note_reset(c);
       apply_running(c);
     }
   }
@@ -147,11 +176,32 @@ struct Board::Impl {
     for (unsigned c = 0; c < VBOARD_CORES; ++c) {
       if (!(lost >> c & 1)) continue;
       if (cores[c]->live()) driver_fault(std::format("core {}: power was switched off under a running job", c));
-      cores[c]->reset_registers();
+      cores[c]->lose_power();
       reset_banks(c);
+      note_reset(c);
     }
     power = value & kAllCores;
     for (unsigned c = 0; c < VBOARD_CORES; ++c) apply_running(c);
+  }
+
+  void write_rate(uint32_t khz) {
+    const bool unpowered = power == 0 && khz != clock_khz;
+    clock_khz = khz;
+    if (!unpowered) return;
+    driver_fault("the rate of the clock was changed while no core has power");
+    const bool struck = faults.strike(VBOARD_FAULT_RATE_UNPOWERED, 0).has_value();
+    if (!struck && !options.rate_unpowered_kills) return;
+    for (auto& core : cores) core->die_for_good("the rate of the clock was changed without power");
+  }
+
+  // As a system on chip whose bus waits for ever.
+  void lose_board() {
+    driver_fault("page 0x2000 of a core was read, where nothing answers: the board is lost");
+    for (auto& core : cores) {
+      core->set_running(false);
+      core->stop();
+    }
+    lost = true;
   }
 
   // --- BAR 0
@@ -186,6 +236,10 @@ struct Board::Impl {
     if (!at) return 0;
     counters[at->core].add(VBOARD_COUNT_REG_READS);
     if (!accessible(*at, offset, "read")) return 0;
+    if (at->bank < 0 && at->offset >= kHoleBegin && at->offset < kHoleEnd && options.page_2000_loses) {
+      lose_board();
+      return ~0u;
+    }
     if (at->bank >= 0) return banks[at->bank]->read(at->offset);
     if (at->offset >= kArbiterBegin && at->offset < kArbiterEnd)
       return arbiter[at->core][(at->offset - kArbiterBegin) / 4];
@@ -275,7 +329,7 @@ struct Board::Impl {
         for (unsigned c = 0; c < VBOARD_CORES; ++c) apply_running(c);
         break;
       case VBOARD_CLOCK_KHZ:
-        clock_khz = value;
+        write_rate(value);
         break;
       case VBOARD_DRIVER_FAULTS:
         if (value == 0) driver_faults = driver_fault_last = 0;
@@ -352,7 +406,8 @@ struct Board::Impl {
     for (auto& core : cores) core->reset_all();
     for (auto& bank : banks) bank->reset();
     for (auto& counter : counters) counter.clear();
-    for (auto& words : arbiter) words.fill(0);
+    reset_arbiters();
+    lost = false;
     driver_faults = driver_fault_last = 0;
     power_on_state();
   }
@@ -369,7 +424,9 @@ struct Board::Impl {
   std::atomic<uint32_t> driver_faults{0};
   std::atomic<uint32_t> driver_fault_last{0};
   std::atomic<uint32_t> access_offset{0};
-  std::mutex access_mutex;  // one register access at a time; guards what follows
+  std::atomic<uint32_t> reset_since_job{0};  // cores that were reset since any began a job
+  std::mutex access_mutex;                   // one register access at a time; guards what follows
+  bool lost = false;                         // until the device reset
   uint32_t power = 0, clock = 0, reset_lines = 0, clock_khz = 0;
   Fault fault_stage;
   uint64_t counter_latch = 0;
@@ -385,6 +442,7 @@ Board::~Board() { impl_->stop_workers(); }
 uint32_t Board::read32(unsigned bar, uint32_t offset) {
   std::lock_guard lock(impl_->access_mutex);
   if (offset % 4 != 0) return 0;
+  if (impl_->lost) return ~0u;
   if (bar == VBOARD_BAR_REGS && offset < VBOARD_BAR_REGS_SIZE) {
     impl_->access_offset = offset;
     return impl_->read_register(offset);
@@ -395,7 +453,7 @@ uint32_t Board::read32(unsigned bar, uint32_t offset) {
 
 void Board::write32(unsigned bar, uint32_t offset, uint32_t value) {
   std::lock_guard lock(impl_->access_mutex);
-  if (offset % 4 != 0) return;
+  if (offset % 4 != 0 || impl_->lost) return;
   if (bar == VBOARD_BAR_REGS && offset < VBOARD_BAR_REGS_SIZE) {
     impl_->access_offset = offset;
     impl_->write_register(offset, value);

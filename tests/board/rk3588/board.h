@@ -51,7 +51,7 @@ class Board {
 
   // One 32-bit access to BAR `bar`. Offsets outside the BAR, unaligned ones and unknown registers read 0 and ignore
   // writes; within a core's window they count as a driver fault. BAR 4 is not the board's: the bus keeps the MSI-X
-  // table.
+  // table. A board that is lost (page-2000=lost) reads ~0 everywhere until its reset.
   uint32_t read32(unsigned bar, uint32_t offset);
   void write32(unsigned bar, uint32_t offset, uint32_t value);
 

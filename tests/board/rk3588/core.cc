@@ -12,13 +12,16 @@ using namespace rknpu;
 
 constexpr uint32_t kRawIdle = 0x40000000, kRawWorked = 0xc0000000;
 // TASK_STATUS above the 12 bits of its count: states that were read out; what their bits mean nobody knows.
-constexpr uint32_t kTaskStatusReset = 0x5000, kTaskStatusBusy = 0x7000, kTaskStatusDone = 0xf000,
-                   kTaskStatusCount = 0xfff;
+constexpr uint32_t kTaskStatusBusy = 0x7000, kTaskStatusDone = 0xf000, kTaskStatusCount = 0xfff;
+constexpr uint32_t kIrqAll = 0x1ffff, kMaskWritable = 0x7fffffff;  // bit 31 of the mask reads 1
 constexpr uint32_t kIrqReadError = 1u << 12, kIrqWriteError = 1u << 13;
 constexpr uint32_t kTaskCountClear = 1u << 13, kTaskPingPong = 1u << 12;
 constexpr uint32_t kSlaveMode = 1;  // BASE_ADDRESS.PC_SEL
 constexpr uint32_t kPointerProducerEnable = 1u << 1, kPointerConsumerEnable = 1u << 2, kPointerProducerClear = 1u << 4,
                    kPointerConsumerClear = 1u << 5;
+constexpr uint32_t kPointerCoreShift = 28, kPointerCoreMask = 3;
+
+uint32_t reset_value(uint16_t offset) { return find_register(offset)->reset; }
 
 bool is_pointer(uint32_t offset) {
   return offset == reg::kCnaSPointer || offset == reg::kCoreSPointer || offset == reg::kDpuSPointer ||
@@ -31,7 +34,7 @@ bool is_status(uint32_t offset) {
 
 }  // namespace
 
-Core::Core(Wiring wiring) : wiring_(std::move(wiring)) {}
+Core::Core(Wiring wiring) : wiring_(std::move(wiring)) { reset_all(); }
 
 // --- registers
 // ----------------------------------------------------------------------------------------------------------------------
@@ -46,7 +49,8 @@ uint32_t Core::read(uint32_t offset) {
   if (r->block == Block::kPc) return read_pc(offset);
   if (r->block == Block::kGlobal) return enable_mask_;
   const Pointers& p = pointers(r->block);
-  if (is_pointer(offset)) return p.config | (p.producer ? 1u : 0) | (p.consumer ? 1u << 16 : 0);
+  if (is_pointer(offset))
+    return p.config | p.core << kPointerCoreShift | (p.producer ? 1u : 0) | (p.consumer ? 1u << 16 : 0);
   if (is_status(offset) && !wiring_.options->s_status_running) return 0;
   if (is_status(offset)) return job_ && !job_->completed ? (executes_from(r->block) ? 1u << 16 : 1u) : 0;
   return groups_[p.producer].get(r->offset);
@@ -63,8 +67,10 @@ void Core::write(uint32_t offset, uint32_t value) {
   } else if (r->block == Block::kGlobal) {
     enable_mask_ = value;
   } else {
+    if (is_pointer(offset)) pointers(r->block).core = value >> kPointerCoreShift & kPointerCoreMask;
     store(*r, value);
   }
+  zero_follows_one_ = offset == reg::kPcOperationEnable && (value & 1);
   lock.unlock();
   wiring_.wake();
 }
@@ -81,7 +87,7 @@ uint32_t Core::read_pc(uint32_t offset) const {
     case reg::kPcRegisterAmounts:
       return amount_;
     case reg::kPcInterruptMask:
-      return int_mask_;
+      return wiring_.options->reset_values_silicon ? int_mask_ | ~kMaskWritable : int_mask_;
     case reg::kPcInterruptStatus:
       return spurious_line_ ? int_raw_ : int_raw_ & int_mask_;
     case reg::kPcInterruptRawStatus:
@@ -100,9 +106,9 @@ uint32_t Core::read_pc(uint32_t offset) const {
 uint32_t Core::task_status() const {
   const bool lags = last_task_not_before_us_ && wiring_.now_us() < *last_task_not_before_us_;
   const uint32_t tasks = lags ? tasks_ - 1 : tasks_;
+  if (task_number_ == 0) return wiring_.options->reset_values_silicon ? reset_value(reg::kPcTaskStatus) : 0;
   switch (wiring_.options->task_status) {
     case TaskStatus::kModulo: {
-      if (task_number_ == 0) return kTaskStatusReset;
       const bool busy = lags || hung_ || (job_ && !job_->completed);
       return (busy ? kTaskStatusBusy : kTaskStatusDone) | tasks % task_number_;
     }
@@ -122,7 +128,11 @@ uint32_t Core::raw_bits() const {
 void Core::write_pc(uint32_t offset, uint32_t value) {
   switch (offset) {
     case reg::kPcOperationEnable:
-      if (value & 1) start();
+      if (value & 1) {
+        start();
+      } else if (!zero_follows_one_ && wiring_.options->zero_stops) {
+        stop_job();
+      }
       break;
     case reg::kPcBaseAddress:
       base_address_ = value;
@@ -131,7 +141,7 @@ void Core::write_pc(uint32_t offset, uint32_t value) {
       amount_ = value & 0xffff;
       break;
     case reg::kPcInterruptMask:
-      int_mask_ = value & 0x1ffff;
+      int_mask_ = value & kIrqAll;
       break;
     case reg::kPcInterruptClear:
       int_raw_ &= ~value;
@@ -203,6 +213,7 @@ void Core::stop() {
     live_ = false;
     start_pending_ = false;
     hung_ = false;
+    if (!wiring_.options->reset_keeps_cbuf) ++cbuf_;
     spurious_line_ = line_muted_ = false;
     line_not_before_us_.reset();
     int_raw_ = 0;
@@ -217,20 +228,57 @@ void Core::stop() {
   wiring_.write_bank->barrier();
 }
 
+void Core::reset_groups() {
+  for (auto& group : groups_) group.reset();
+}
+
 void Core::reset_registers() {
   stop();
   std::lock_guard lock(mutex_);
-  for (auto& group : groups_) group.reset();
+  const bool silicon = wiring_.options->reset_values_silicon;
+  reset_groups();
   pointers_ = {};
-  base_address_ = amount_ = int_mask_ = task_con_ = dma_base_ = enable_mask_ = 0;
+  amount_ = task_con_ = dma_base_ = enable_mask_ = 0;
+  base_address_ = silicon ? reset_value(reg::kPcBaseAddress) : 0;
+  int_mask_ = silicon ? reset_value(reg::kPcInterruptMask) & kIrqAll : 0;
+  zero_follows_one_ = false;
   update_interrupt();
 }
 
-void Core::reset_all() {
+void Core::lose_power() {
   reset_registers();
+  std::lock_guard lock(mutex_);
+  ++cbuf_;
+}
+
+void Core::reset_all() {
+  lose_power();
   std::lock_guard lock(mutex_);
   death_ = Death::kAlive;
   last_commands_.clear();
+}
+
+void Core::all_cores_were_reset() {
+  std::lock_guard lock(mutex_);
+  if (death_ == Death::kUntilAllReset) death_ = Death::kAlive;
+}
+
+void Core::die_for_good(std::string_view why) {
+  stop();
+  std::lock_guard lock(mutex_);
+  death_ = Death::kForGood;
+  wiring_.log(std::format("core {}: dies for good: {}", wiring_.core, why));
+}
+
+// OPERATION_ENABLE = 0: the job ends where it is, without an interrupt.
+void Core::stop_job() {
+  if (!job_ || job_->completed) return;
+  wiring_.log(std::format("core {}: OPERATION_ENABLE = 0 stops a job at task {}", wiring_.core, job_->done));
+  run_.fetch_add(1, std::memory_order_acq_rel);
+  job_.reset();
+  live_ = false;
+  wiring_.read_bank->barrier();
+  wiring_.write_bank->barrier();
 }
 
 void Core::set_running(bool running) {
@@ -292,6 +340,12 @@ void Core::start() {
     wiring_.log(std::format("core {}: a dispatch is dropped", core));
     return;
   }
+  if (!job_ && !hung_ && wiring_.faults->strike(VBOARD_FAULT_NEVER_STARTS, core)) {
+    death_ = Death::kUntilAllReset;
+    wiring_.counters->add(VBOARD_COUNT_JOBS);
+    wiring_.log(std::format("core {}: takes a job and never starts it, until all cores are reset together", core));
+    return;
+  }
   if (!running_allowed_) {
     wiring_.driver_fault(std::format("core {}: OPERATION_ENABLE while the core is in reset or without clock", core));
     return;
@@ -320,9 +374,15 @@ void Core::begin_job() {
     return;
   }
   wiring_.counters->add(VBOARD_COUNT_JOBS);
+  wiring_.job_began();
   task_number_ = tasks;
+  if (!wiring_.options->cbuf_survives) {
+    ++cbuf_;
+    reset_groups();
+  }
   job_ = std::make_shared<Job>();
   job_->run = run_.load(std::memory_order_acquire);
+  job_->cbuf = cbuf_;
   job_->tasks = tasks;
   job_->ping_pong = task_con_ & kTaskPingPong;
   live_ = true;
@@ -458,16 +518,19 @@ bool Core::settle(const std::shared_ptr<Job>& job, Access access, const char* wh
 bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
   last_commands_ = words;
   std::vector<std::string> violations;
-  bool barrier = false;
+  bool rdma_words = false;
   // The chain's next link must come from this task's own words.
   base_address_ = 0;
   for (size_t i = 0; i < words.size(); ++i) {
     const Command command = decode(words[i]);
     if (command.target == Target::kEnable && command.reg == reg::kPcOperationEnable) {
-      if (!barrier) violations.push_back(std::format("word {}: the enable word has no barrier (0x0041) before it", i));
       if (!violations.empty()) break;
       job.enable = command.value;
       last_commands_.resize(i + 1);
+      if (const std::string why = why_it_never_ends(job.enable, rdma_words); !why.empty()) {
+        hang(std::format("task {}: {}", job.done, why));
+        return false;
+      }
       return true;
     }
     // Fields are looked at when the task is decoded, by what its enable word starts; here only whether the word has a
@@ -479,9 +542,6 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
         violations.push_back(std::format("word {}: {}", i, violation));
     }
     switch (command.target) {
-      case Target::kBarrier:
-        barrier = true;
-        break;
       case Target::kPc:
         if (command.reg == reg::kPcBaseAddress) {
           base_address_ = command.value;
@@ -495,6 +555,7 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
       case Target::kCore:
       case Target::kDpu:
       case Target::kRdma:
+        rdma_words |= command.target == Target::kRdma;
         if (has_place) store(*r, command.value);
         break;
       default:
@@ -507,6 +568,19 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
   }
   refuse(job, violations);
   return false;
+}
+
+// What a convolution lacks without which it was seen to begin and never to end. Empty: nothing.
+std::string Core::why_it_never_ends(uint32_t enable, bool rdma_words) const {
+  if (!(enable & kEnableCna)) return {};
+  if (wiring_.options->mrdma_needed && !rdma_words) return "it has no words for DPU_RDMA (mrdma=needed)";
+  for (const Block block : {Block::kCna, Block::kCore}) {
+    const uint32_t named = pointers_[static_cast<size_t>(block)].core;
+    if (wiring_.options->core_pointer_required && named != wiring_.core) {
+      return std::format("bits 29:28 of {}.S_POINTER name core {} (core-pointer=required)", block_name(block), named);
+    }
+  }
+  return {};
 }
 
 void Core::refuse(const Job& job, const std::vector<std::string>& violations) {

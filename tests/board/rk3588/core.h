@@ -39,6 +39,7 @@ class Core {
     std::function<uint64_t()> now_us;
     std::function<void(std::string_view)> log;
     std::function<void(std::string_view)> driver_fault;
+    std::function<void()> job_began;
   };
 
   explicit Core(Wiring wiring);
@@ -51,8 +52,14 @@ class Core {
   void stop();
   // As stop(), and the registers are as after power-on.
   void reset_registers();
-  // As reset_registers(), and a core that died for good lives again.
+  // As reset_registers(), and the CBUF is empty.
+  void lose_power();
+  // As lose_power(), and a core that died for good lives again.
   void reset_all();
+  // Ends what only a reset of all cores ends.
+  void all_cores_were_reset();
+  // The core takes no job until reset_all().
+  void die_for_good(std::string_view why);
   // Whether reset, power and clock let it work; kept by the board.
   void set_running(bool running);
 
@@ -70,17 +77,19 @@ class Core {
 
  private:
   enum class Phase { kFetch, kCompute, kWrite };
-  enum class Death { kAlive, kUntilReset, kForGood };
+  enum class Death { kAlive, kUntilReset, kUntilAllReset, kForGood };
   // Shared by the worker that advances it and by register accesses that drop it.
   struct Job {
     uint64_t run = 0;
+    uint64_t cbuf = 0;  // content of the CBUF from before another number is gone
     uint32_t tasks = 1;
     uint32_t done = 0;
     bool ping_pong = false;
     Phase phase = Phase::kFetch;
     rknpu::Task task;
     uint32_t enable = 0;
-    uint32_t status = 0;  // interrupt bits of the task that ended last
+    bool stale_operands = false;  // "stale-operands" struck its first task
+    uint32_t status = 0;          // interrupt bits of the task that ended last
     Surfaces result;
     size_t written_runs = 0;
     size_t written_bytes = 0;                     // of the run after those
@@ -92,6 +101,7 @@ class Core {
     uint32_t config = 0;
     bool producer = false;
     bool consumer = false;
+    uint32_t core = 0;  // bits 29:28, which only the host writes
   };
 
   // All below: mutex_ held.
@@ -101,12 +111,15 @@ class Core {
   void write_pc(uint32_t offset, uint32_t value);
   void start();
   void begin_job();
+  void stop_job();
   void write_pointer(rknpu::Block block, uint32_t value);
+  void reset_groups();
   bool store(const rknpu::Register& reg, uint32_t value);
   Pointers& pointers(rknpu::Block block) { return pointers_[static_cast<size_t>(block)]; }
   bool executes_from(rknpu::Block block) const;
   rknpu::RegisterFile merged_registers() const;
   bool apply_commands(Job& job, const std::vector<uint64_t>& words);
+  std::string why_it_never_ends(uint32_t enable, bool rdma_words) const;
   void finish_task(Job& job);
   void complete(Job& job);
   void raise(uint32_t bits, bool lost);
@@ -151,6 +164,8 @@ class Core {
   bool tasks_ran_ = false;                           // since the reset
   std::optional<uint64_t> last_task_not_before_us_;  // TASK_STATUS shows it from then on: "status-lags"
   uint32_t enable_mask_ = 0;
+  bool zero_follows_one_ = false;  // OPERATION_ENABLE = 1 was the last write
+  uint64_t cbuf_ = 0;              // changes whenever the CBUF is emptied
   bool running_allowed_ = true;
   bool hung_ = false;
   Death death_ = Death::kAlive;
@@ -165,7 +180,7 @@ class Core {
   // tasks).
   std::vector<std::byte> features_;
   std::vector<std::byte> weights_;
-  uint64_t cbuf_run_ = 0;  // a reset empties them
+  uint64_t operands_of_ = 0;  // the Job::cbuf that features_ and weights_ are of
   Accumulators residue_;
   std::vector<std::string> violations_;  // found by compute()
 };

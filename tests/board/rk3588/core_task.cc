@@ -78,13 +78,19 @@ Access Core::load_cube(const Job& job, MmuBank& bank, const CubeSource& from, st
 Access Core::load_conv(const Job& job, const ConvTask& conv) {
   const ConvShape& s = conv.shape;
   const uint32_t surfaces = (s.channels + atom_channels(s.in) - 1) / atom_channels(s.in);
-  if (cbuf_run_ != job.run) {
+  const size_t feature_bytes = static_cast<size_t>(surfaces) * s.width * s.height * kAtomBytes;
+  if (operands_of_ != job.cbuf) {
     features_.clear();
     weights_.clear();
-    cbuf_run_ = job.run;
+    operands_of_ = job.cbuf;
+  }
+  if (job.stale_operands && job.done == 0) {
+    features_.resize(feature_bytes);
+    weights_.resize(conv.weight_bytes);
+    return Access::kDone;
   }
   if (conv.data_reuse) {
-    if (features_.size() != static_cast<size_t>(surfaces) * s.width * s.height * kAtomBytes) {
+    if (features_.size() != feature_bytes) {
       violations_.push_back("CNA.CBUF_CON0.DATA_REUSE is 1, but the task before left features of another size");
     }
   } else {
@@ -246,6 +252,11 @@ Access Core::compute(Job& job) {
   job.task = decode_task(file, job.enable, violations_, rules);
   if (!violations_.empty() || !check_sizes(job.task)) return Access::kDone;
   DpuOperands operands;
+  if (job.task.conv && job.done == 0 && !job.stale_operands &&
+      wiring_.faults->strike(VBOARD_FAULT_STALE_OPERANDS, wiring_.core)) {
+    job.stale_operands = true;
+    wiring_.log(std::format("core {}: a job takes its operands from the CBUF as it is", wiring_.core));
+  }
   if (job.task.conv) {
     if (const Access access = load_conv(job, *job.task.conv); access != Access::kDone) return access;
   }

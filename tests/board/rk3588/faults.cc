@@ -34,7 +34,8 @@ std::optional<vboard_fault> fault_by_name(std::string_view name) {
 
 bool fault_is_valid(const Fault& fault) {
   if (fault.kind == VBOARD_FAULT_NONE || fault_name(fault.kind).empty()) return false;
-  const uint32_t number = fault.kind == VBOARD_FAULT_MMU_NO_READBACK ? VBOARD_BANKS : VBOARD_CORES;
+  const bool of_bank = fault.kind == VBOARD_FAULT_MMU_NO_READBACK || fault.kind == VBOARD_FAULT_STALL_REFUSED;
+  const uint32_t number = of_bank ? VBOARD_BANKS : VBOARD_CORES;
   return fault.core < number || fault.core == VBOARD_FAULT_ANY_CORE;
 }
 

@@ -15,7 +15,7 @@ namespace npud::rk3588 {
 
 struct Fault {
   vboard_fault kind = VBOARD_FAULT_NONE;
-  uint32_t core = VBOARD_FAULT_ANY_CORE;  // for VBOARD_FAULT_MMU_NO_READBACK a bank
+  uint32_t core = VBOARD_FAULT_ANY_CORE;  // for the MMU's kinds a bank
   uint32_t arg = 0;
   uint32_t left = 0;  // strikes still to come; 0: without end
 };

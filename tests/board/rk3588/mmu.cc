@@ -32,6 +32,8 @@ enum Command : uint32_t {
 };
 constexpr uint32_t kStatusPaging = 1u << 0, kStatusFault = 1u << 1, kStatusStall = 1u << 2, kStatusIdle = 1u << 3,
                    kStatusReplayEmpty = 1u << 4, kStatusFaultIsWrite = 1u << 5;
+// A bank that stands in a page fault was seen as 0x18b: idle, and a bus id of 6 (gregordinary/patches, rocket/088).
+constexpr uint32_t kStatusFaultBusId = 6u << 6;
 constexpr uint32_t kIrqPageFault = 1, kIrqBusError = 2;
 constexpr uint32_t kValid = 1, kReadable = 2, kWritable = 4;
 constexpr uint32_t kPage = 4096;
@@ -55,8 +57,8 @@ uint32_t MmuBank::read(uint32_t offset) {
       if (dte_addr_ == kDteDummy && wiring_.faults->strike(VBOARD_FAULT_MMU_NO_READBACK, wiring_.bank)) return 0;
       return dte_addr_;
     case kStatus:
-      return (paging_ ? kStatusPaging : 0) | (fault_active_ ? kStatusFault : kStatusReplayEmpty) |
-             (stall_ ? kStatusStall : 0) | (fault_active_ || wiring_.core_is_live() ? 0 : kStatusIdle) |
+      return (paging_ ? kStatusPaging : 0) | (fault_active_ ? kStatusFault | kStatusFaultBusId : kStatusReplayEmpty) |
+             (stall_ ? kStatusStall : 0) | (!fault_active_ && wiring_.core_is_live() ? 0 : kStatusIdle) |
              (fault_is_write_ ? kStatusFaultIsWrite : 0);
     case kPageFaultAddr:
       return fault_addr_;
@@ -120,8 +122,7 @@ void MmuBank::command(uint32_t value) {
       paging_ = false;
       break;
     case kEnableStall:
-      // Linux: "Stall can only be enabled if paging is enabled".
-      if (paging_ && !(fault_active_ && wiring_.options->stall_in_fault_fails)) stall_ = true;
+      if (may_stall()) stall_ = true;
       break;
     case kDisableStall:
       stall_ = false;
@@ -141,6 +142,18 @@ void MmuBank::command(uint32_t value) {
       wiring_.driver_fault(std::format("bank {}: MMU command {} does not exist", wiring_.bank, value));
       break;
   }
+}
+
+bool MmuBank::may_stall() const {
+  if (!paging_) return false;  // Linux: "Stall can only be enabled if paging is enabled"
+  if (stall_) return true;
+  const bool busy = wiring_.core_is_live() && !fault_active_;
+  const bool refused =
+      wiring_.faults
+          ->strike(VBOARD_FAULT_STALL_REFUSED, wiring_.bank, [&](uint32_t idle_too) { return busy || idle_too != 0; })
+          .has_value();
+  return !refused && !(busy && wiring_.options->stall_while_busy_fails) &&
+         !(fault_active_ && wiring_.options->stall_in_fault_fails);
 }
 
 void MmuBank::force_reset() {

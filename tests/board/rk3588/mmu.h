@@ -79,6 +79,7 @@ class MmuBank {
   };
 
   void command(uint32_t value);
+  bool may_stall() const;
   void force_reset();
   Translation translate(uint32_t address, bool write);
   Access fault(uint32_t address, bool write, bool bus_error);

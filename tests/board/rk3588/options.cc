@@ -38,10 +38,52 @@ constexpr Switch kSwitches[] = {
      {"done-bits", "plain"},
      choose<&Options::int_raw_done_bits>,
      "bits 31:30 of INT_RAW are 01 in an idle core and 11 in one that worked (dumps of a ROCK 5B), or always 00"},
+    {"reset-values",
+     {"silicon", "zero"},
+     choose<&Options::reset_values_silicon>,
+     "after a reset BASE_ADDRESS is 1, INT_MASK 0x8001ffff, TASK_STATUS 0x5000 and the arbiter has its weights (dumps "
+     "of a "
+     "ROCK 5B; rockchip-npu-notes hw-byte-counters.md), or all are 0"},
     {"s-status",
      {"running", "zero"},
      choose<&Options::s_status_running>,
      "S_STATUS of CNA, CORE and DPU tell which group is running (TRM), or read 0"},
+    {"op-en-zero",
+     {"stops", "ignored"},
+     choose<&Options::zero_stops>,
+     "OPERATION_ENABLE = 0 stops a job (gregordinary/patches rocket/090), but for the one that directly follows the 1 "
+     "(the "
+     "vendor's driver writes both), or does nothing"},
+    {"core-pointer",
+     {"required", "optional"},
+     choose<&Options::core_pointer_required>,
+     "convolutions on cores 1 and 2 hang unless bits 29:28 of the S_POINTERs of CNA and CORE were written with the "
+     "core's "
+     "number (rocket, LKML 2026-02-16), or run"},
+    {"mrdma",
+     {"needed", "optional"},
+     choose<&Options::mrdma_needed>,
+     "convolutions without words for DPU_RDMA never end (rockchip-npu-notes mrdma-trap.md), or run (mtx512, "
+     "ork-driver)"},
+    {"cbuf-state",
+     {"survives", "cleared"},
+     choose<&Options::cbuf_survives>,
+     "the CBUF and the registers keep what the job before left, of whatever space (rockchip-npu-notes "
+     "regcmd-task-model.md), or are clean at the start of a job"},
+    {"reset-cbuf",
+     {"keeps", "clears"},
+     choose<&Options::reset_keeps_cbuf>,
+     "srst leaves the CBUF as it is, or clears it; nobody has measured it"},
+    {"rate-unpowered",
+     {"dead", "ignored"},
+     choose<&Options::rate_unpowered_kills>,
+     "a change of the clock's rate while no core has power kills the NPU until a device reset (rockchip-npu-notes "
+     "clock.md), or only counts as a driver fault"},
+    {"page-2000",
+     {"lost", "zero"},
+     choose<&Options::page_2000_loses>,
+     "reading a core's page 0x2000 locks the SoC up: all reads are ~0 until a device reset (rockchip-npu-notes "
+     "hw-byte-counters.md), or gives 0"},
     {"short-height",
      {"wrong", "ok"},
      choose<&Options::short_height_wrong>,
@@ -97,6 +139,10 @@ constexpr Switch kSwitches[] = {
      {"fails", "works"},
      choose<&Options::stall_in_fault_fails>,
      "a stall asked for while a page fault is active never becomes active, or does"},
+    {"stall-busy",
+     {"fails", "works"},
+     choose<&Options::stall_while_busy_fails>,
+     "a stall asked for while the core has a job never becomes active (gregordinary/patches rocket/088), or does"},
     {"reset-mmu",
      {"clears", "keeps"},
      choose<&Options::reset_clears_mmu>,

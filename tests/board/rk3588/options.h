@@ -17,7 +17,15 @@ enum class Cbuf : uint8_t { kGarbage, kStrict, kOff };
 struct Options {
   TaskStatus task_status = TaskStatus::kCount;  // "task-status=modulo|count|stuck"
   bool int_raw_done_bits = false;               // "int-raw=done-bits|plain"
+  bool reset_values_silicon = true;             // "reset-values=silicon|zero"
   bool s_status_running = true;                 // "s-status=running|zero"
+  bool zero_stops = true;                       // "op-en-zero=stops|ignored"
+  bool core_pointer_required = true;            // "core-pointer=required|optional"
+  bool mrdma_needed = false;                    // "mrdma=needed|optional"
+  bool cbuf_survives = true;                    // "cbuf-state=survives|cleared"
+  bool reset_keeps_cbuf = true;                 // "reset-cbuf=keeps|clears"
+  bool rate_unpowered_kills = true;             // "rate-unpowered=dead|ignored"
+  bool page_2000_loses = true;                  // "page-2000=lost|zero"
   bool short_height_wrong = true;               // "short-height=wrong|ok"
   bool chained_int_accumulates = true;          // "chained-int=accumulate|clear"
   bool fp16_k128_refused = true;                // "fp16-k128=refuse|ok"
@@ -31,6 +39,7 @@ struct Options {
   bool tlb_lines = true;                        // "tlb=lines|pages"
   bool fault_retries = true;                    // "fault-done=retry|drop"
   bool stall_in_fault_fails = true;             // "stall-in-fault=fails|works"
+  bool stall_while_busy_fails = false;          // "stall-busy=fails|works"
   bool reset_clears_mmu = true;                 // "reset-mmu=clears|keeps"
   uint32_t power_on_mask = 7;                   // "power=MASK": power domains and clocks that run at the start
   uint32_t clock_khz = 1000000;                 // "clock-khz=N"

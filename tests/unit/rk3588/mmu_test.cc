@@ -184,7 +184,7 @@ TEST(Mmu, ReadFaultShowsAddressDirectionAndInterrupt) {
   t.enable_paging(1, job.table_);
   t.run(job.chain_);
   EXPECT_EQ(t.board.core_state(0), "waiting");
-  EXPECT_EQ(t.bank_read(0, kStatus), kPaging | kFaultActive);
+  EXPECT_EQ(t.bank_read(0, kStatus), 0x18bu);
   EXPECT_EQ(t.bank_read(0, kFaultAddr), kDevice + 0x1000);
   EXPECT_EQ(t.bank_read(0, kRawstat), 1u);
   EXPECT_EQ(t.bank_read(0, kIntStatus), 1u);
@@ -384,6 +384,48 @@ TEST(Mmu, StallDuringAPageFault) {
     ASSERT_TRUE(t.bank_read(2, kStatus) & kFaultActive);
     t.bank_write(2, kCommand, kEnableStall);
     EXPECT_EQ((t.bank_read(2, kStatus) & kStallActive) != 0, works);
+  }
+}
+
+TEST(Mmu, AStallOfABusyBankDependsOnTheSwitch) {
+  for (const bool fails : {true, false}) {
+    TestBoard t({fails ? "stall-busy=fails" : "stall-busy=works"});
+    PagedJob job(t, 17);
+    t.enable_paging(0, job.table_);
+    t.enable_paging(1, job.table_);
+    EXPECT_EQ(t.bank_read(1, kStatus), 0x19u) << "idle";
+    t.submit(job.chain_);  // busy, but not run yet
+    t.bank_write(1, kCommand, kEnableStall);
+    EXPECT_EQ((t.bank_read(1, kStatus) & kStallActive) != 0, !fails);
+    t.bank_write(1, kCommand, kDisableStall);
+    t.board.run_until_idle();
+    EXPECT_TRUE(t.completed());
+    EXPECT_TRUE(job.right());
+    t.bank_write(1, kCommand, kEnableStall);
+    EXPECT_EQ(t.bank_read(1, kStatus), 0x1du) << "an idle bank always stalls";
+  }
+}
+
+TEST(Mmu, AStallIsRefusedOnCommand) {
+  for (const uint32_t idle_too : {0u, 1u}) {
+    TestBoard t;
+    PagedJob job(t, 18);
+    for (const unsigned bank : {0u, 1u}) t.enable_paging(bank, job.table_);
+    t.arm(VBOARD_FAULT_STALL_REFUSED, 1, idle_too);
+    t.bank_write(0, kCommand, kEnableStall);
+    EXPECT_TRUE(t.bank_read(0, kStatus) & kStallActive) << "another bank";
+    t.bank_write(0, kCommand, kDisableStall);
+    t.bank_write(1, kCommand, kEnableStall);
+    EXPECT_EQ((t.bank_read(1, kStatus) & kStallActive) != 0, idle_too == 0);
+    t.bank_write(1, kCommand, kDisableStall);
+    t.submit(job.chain_);
+    t.bank_write(1, kCommand, kEnableStall);
+    EXPECT_EQ((t.bank_read(1, kStatus) & kStallActive) != 0, idle_too != 0) << "one strike";
+    EXPECT_EQ(t.control(VBOARD_FAULT_FIRED), 1u);
+    t.bank_write(1, kCommand, kDisableStall);
+    t.board.run_until_idle();
+    EXPECT_TRUE(t.completed());
+    EXPECT_TRUE(job.right());
   }
 }
 
