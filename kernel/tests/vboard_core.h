@@ -29,7 +29,6 @@
 #define CNA_S_POINTER		0x1004
 #define CORE_S_POINTER		0x3004
 #define INT_ALL			0x1ffffu
-#define INT_STALLED		0xc0000000u
 
 #define MMU_DTE_ADDR		0x00
 #define MMU_STATUS		0x04
