@@ -21,46 +21,46 @@ struct device *rknpu_core_dev(struct rknpu_core *core)
 	return core->node->dev;
 }
 
-/* Interrupt bits come in ping-pong pairs, of which either one may be set. */
-u32 rknpu_int_widen(u32 status)
-{
-	u32 pair, wide = 0;
-
-	for (pair = 0x3; pair <= 0xc00; pair <<= 2)
-		if (status & pair)
-			wide |= pair;
-	return wide | (status & ~0xfffu);
-}
-
-static u32 task_status(struct rknpu_core *core)
+static u32 core_tasks(struct rknpu_core *core)
 {
 	const struct rknpu_soc *soc = core->rdev->soc;
 
 	return readl(core->pc + soc->task_status) & GENMASK(soc->task_bits - 1, 0);
 }
 
-/*
- * A chunk is done when the last task's interrupt bits were seen and the counter has all its tasks. Bits alone aren't enough: they may be
- * spurious, from a task in the middle, or late ones of the job before.
- */
-static bool look(struct rknpu_core *core, u32 status)
+/* Executers of the blocks that work or are about to, two bits each. */
+static u32 core_running(struct rknpu_core *core)
 {
-	u32 tasks = task_status(core);
+	u32 running = readl(core->cna + RKNPU_S_STATUS) & RKNPU_S_STATUS_BUSY;
+
+	running |= (readl(core->regs_core + RKNPU_S_STATUS) & RKNPU_S_STATUS_BUSY) << 2;
+	if (core->dpu)
+		running |= (readl(core->dpu + RKNPU_S_STATUS) & RKNPU_S_STATUS_BUSY) << 4;
+	return running;
+}
+
+static enum rknpu_verdict core_look(struct rknpu_core *core, u32 bits, bool line, bool last)
+{
+	const struct rknpu_look look = {
+		.now_ns = ktime_get_ns(), .bits = bits, .tasks = core_tasks(core), .running = core_running(core),
+		.line = line, .last = last,
+	};
+	enum rknpu_verdict verdict;
 
 	lockdep_assert_held(&core->irq_lock);
-	core->seen_bits |= status;
-	if (tasks != core->seen_tasks)
-		core->idle_irqs = 0;
-	core->seen_tasks = tasks;
-	if ((rknpu_int_widen(core->seen_bits) & core->want_bits) == core->want_bits && tasks == core->want_tasks)
+	verdict = rknpu_done_look(&core->done, &look);
+	if (verdict == RKNPU_DONE) {
 		core->complete = true;
-	return core->complete;
+		writel(0, core->pc + RKNPU_PC_INT_MASK);
+	}
+	return verdict;
 }
 
 static irqreturn_t rknpu_core_irq(int irq, void *data)
 {
 	struct rknpu_core *core = data;
 	struct rknpu_fault fault = {};
+	enum rknpu_verdict verdict = RKNPU_NOT_YET;
 	irqreturn_t ret = IRQ_NONE;
 	bool kick = false;
 	u32 status;
@@ -74,11 +74,13 @@ static irqreturn_t rknpu_core_irq(int irq, void *data)
 	if (status) {
 		ret = IRQ_HANDLED;
 		writel(status & RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
-		if (core->armed && !core->complete && look(core, status)) {
-			writel(0, core->pc + RKNPU_PC_INT_MASK);
-			kick = true;
-		} else if (!core->complete) {
-			atomic64_inc(&core->rdev->spurious_irqs);
+		if (core->armed && !core->complete)
+			verdict = core_look(core, status, true, false);
+		/* Where the end is in doubt the thread looks again. */
+		kick = verdict != RKNPU_NOT_YET;
+		if (!core->complete) {
+			if (!kick)
+				atomic64_inc(&core->rdev->spurious_irqs);
 			if (!core->armed || ++core->idle_irqs > MAX_IDLE_IRQS)
 				writel(0, core->pc + RKNPU_PC_INT_MASK);
 		}
@@ -113,22 +115,18 @@ void rknpu_core_report_fault(struct rknpu_core *core, u64 iova, bool write, bool
 		rknpu_sched_kick(core->rdev);
 }
 
-bool rknpu_core_poll(struct rknpu_core *core, u32 *raw)
+enum rknpu_verdict rknpu_core_poll(struct rknpu_core *core, bool last, u32 *raw)
 {
-	bool complete;
+	enum rknpu_verdict verdict = RKNPU_NOT_YET;
 
 	spin_lock_irq(&core->irq_lock);
 	*raw = readl(core->pc + RKNPU_PC_INT_RAW);
-	if (core->armed && !core->complete && look(core, *raw & RKNPU_INT_ALL))
-		writel(0, core->pc + RKNPU_PC_INT_MASK);
-	complete = core->complete;
+	if (core->complete)
+		verdict = RKNPU_DONE;
+	else if (core->armed)
+		verdict = core_look(core, *raw & RKNPU_INT_ALL, false, last);
 	spin_unlock_irq(&core->irq_lock);
-	return complete;
-}
-
-bool rknpu_core_stalled(struct rknpu_core *core)
-{
-	return (readl(core->pc + RKNPU_PC_INT_RAW) & RKNPU_INT_RAW_STALLED) == RKNPU_INT_RAW_STALLED;
+	return verdict;
 }
 
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base)
@@ -136,14 +134,11 @@ void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, 
 	const struct rknpu_soc *soc = core->rdev->soc;
 	u32 pointer = RKNPU_S_POINTER_PINGPONG | RKNPU_S_POINTER_CORE(core->number);
 	u32 control = RKNPU_PC_TASK_CONTROL_START | (pingpong ? RKNPU_PC_TASK_CONTROL_PINGPONG : 0);
+	struct rknpu_look first;
 
 	spin_lock_irq(&core->irq_lock);
 	core->armed = true;
 	core->complete = false;
-	core->want_bits = rknpu_int_widen(chunk->int_mask);
-	core->want_tasks = chunk->tasks;
-	core->seen_bits = 0;
-	core->seen_tasks = 0;
 	core->idle_irqs = 0;
 	core->fault = (struct rknpu_fault) {};
 
@@ -159,6 +154,8 @@ void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, 
 	writel(task_base, core->pc + RKNPU_PC_DMA_BASE);
 	writel(1, core->pc + RKNPU_PC_OP_EN);
 	writel(0, core->pc + RKNPU_PC_OP_EN);
+	first = (struct rknpu_look) { .now_ns = ktime_get_ns(), .tasks = core_tasks(core), .running = core_running(core) };
+	rknpu_done_start(&core->done, chunk->int_mask, chunk->tasks, &first);
 	spin_unlock_irq(&core->irq_lock);
 }
 

@@ -6,6 +6,8 @@
 #include <linux/ktime.h>
 #include <linux/spinlock.h>
 
+#include "rknpu_done.h"
+
 struct reset_control;
 struct rknpu_chunk;
 struct rknpu_device;
@@ -27,7 +29,7 @@ struct rknpu_fault {
  * struct rknpu_core - one core
  * @number: which core of the SoC it is; another than @index where one before it isn't enabled
  * @node: the platform device that it belongs to, through which it is powered
- * @pc, @cna, @regs_core: register windows
+ * @pc, @cna, @regs_core, @dpu: register windows; mainline's binding doesn't have the last, which is NULL then
  */
 struct rknpu_core {
 	struct rknpu_device *rdev;
@@ -39,6 +41,7 @@ struct rknpu_core {
 	void __iomem *pc;
 	void __iomem *cna;
 	void __iomem *regs_core;
+	void __iomem *dpu;
 	int irq;
 	struct reset_control *resets[2];
 	bool can_reset;
@@ -47,11 +50,8 @@ struct rknpu_core {
 	bool irq_on;			/* powered: handlers may touch registers */
 	bool armed;			/* a chunk runs */
 	bool complete;			/* … and was seen to be done */
-	u32 want_bits;			/* interrupt bits that say so */
-	u32 want_tasks;
-	u32 seen_bits;
-	u32 seen_tasks;
-	unsigned int idle_irqs;		/* interrupts without progress */
+	struct rknpu_done done;		/* … or not, and why */
+	unsigned int idle_irqs;		/* interrupts that ended nothing, in a row */
 	struct rknpu_fault fault;
 
 	/* Worker only, except that @job changes under rdev->lock, too. */
@@ -61,6 +61,7 @@ struct rknpu_core {
 	bool fault_held;		/* an uncertain fault gets time to be someone else's */
 	u64 fault_at_ns;
 	u64 watch_at_ns;		/* the next look, in case an interrupt got lost */
+	unsigned int watch_ms;		/* until then: more and more while an end is in doubt, else 0 */
 	unsigned int strikes;		/* failures in a row without a single completed task */
 	u64 started_ns;
 
@@ -69,12 +70,10 @@ struct rknpu_core {
 
 struct device *rknpu_core_dev(struct rknpu_core *core);
 
-/* Whether it says that it stands still. Powered. */
-bool rknpu_core_stalled(struct rknpu_core *core);
 /* Process context, core powered. Starts a chunk; the MMU must hold the job's space. */
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base);
-/* Looks at the hardware as the interrupt handler does. True if the chunk is complete; *raw is INT_RAW. */
-bool rknpu_core_poll(struct rknpu_core *core, u32 *raw);
+/* Looks at the hardware as the interrupt handler does. @last: the chunk's time is over. *raw is INT_RAW. */
+enum rknpu_verdict rknpu_core_poll(struct rknpu_core *core, bool last, u32 *raw);
 /*
  * Stops the core, whatever it does. After 0 no DMA of it is under way or will be. Errors mean that this isn't certain: the caller must
  * treat the core as dead and keep what it could reach. The reset may have taken the registers of its MMU along: before the next
@@ -91,7 +90,5 @@ void rknpu_core_report_fault(struct rknpu_core *core, u64 iova, bool write, bool
 
 /* How long each core has worked until *now_ns, a job that runs included. Any context but the interrupt handlers'. */
 void rknpu_cores_busy_ns(struct rknpu_device *rdev, u64 *now_ns, u64 *busy_ns);
-
-u32 rknpu_int_widen(u32 status);
 
 #endif /* RKNPU_CORE_H */

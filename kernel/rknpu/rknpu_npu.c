@@ -57,6 +57,7 @@ static int core_init(struct rknpu_device *rdev, struct rknpu_core *core, struct 
 		ret = map_window(node, NULL, index, &core->pc);
 		core->cna = core->pc + RKNPU_CNA_OFFSET;
 		core->regs_core = core->pc + RKNPU_CORE_OFFSET;
+		core->dpu = core->pc + RKNPU_DPU_OFFSET;
 	}
 	if (ret)
 		return dev_err_probe(dev, ret, "no register window for core %u\n", core->index);

@@ -182,8 +182,8 @@ void rknpu_core_timed_out(struct rknpu_core *core, const char *why, u32 raw, int
 	dev_warn_ratelimited(rknpu_core_dev(core),
 			     "core %u, job %llu of pid %d (%s): %s after %llu ms, %u of %u tasks done, status %#x\n",
 			     core->index, job->entry.seq, job->file->pid, job->file->comm, why,
-			     (ktime_get_ns() - job->started_ns) / NSEC_PER_MSEC, core->seen_tasks, core->want_tasks, raw);
-	progress = core->part->tasks_done || core->seen_tasks;
+			     (ktime_get_ns() - job->started_ns) / NSEC_PER_MSEC, core->done.seen_tasks, core->done.want_tasks, raw);
+	progress = core->part->tasks_done || core->done.progress;
 	rknpu_job_fail(job, RKNPU_JOB_FAILED, result);
 	core_strike(core, progress);
 }

@@ -29,17 +29,19 @@
 #define RKNPU_PC_TASK_STATUS		0x3c	/* per SoC, see rknpu_soc.c */
 
 #define RKNPU_INT_ALL			0x1ffff
-#define RKNPU_INT_RAW_STALLED		0xc0000000	/* reported of stalled cores */
 
 /* words behind the ones that regcfg_amount counts: next address, next amount, barrier, enable */
 #define RKNPU_PC_TRAILER_WORDS		4
 
-/* CNA and CORE windows */
+/* CNA, CORE and DPU windows */
+#define RKNPU_S_STATUS			0x00
+#define RKNPU_S_STATUS_BUSY		0x30003		/* of either group: its executer works, or is about to */
 #define RKNPU_S_POINTER			0x04
 #define RKNPU_S_POINTER_PINGPONG	0xe		/* pointer and executer ping-pong, by executer */
 #define RKNPU_S_POINTER_CORE(n)		(0x10000000u * (n))
 #define RKNPU_CNA_OFFSET		0x1000		/* from the PC window */
 #define RKNPU_CORE_OFFSET		0x3000
+#define RKNPU_DPU_OFFSET		0x4000
 
 /* one MMU bank */
 #define RKNPU_MMU_DTE_ADDR		0x00

@@ -162,6 +162,7 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 		core->part->core = i;
 		core->finished = false;
 		core->fault_held = false;
+		core->watch_ms = 0;
 		core->watch_at_ns = job->started_ns + rknpu_ms_to_ns(RKNPU_WATCH_MS);
 		core->started_ns = job->started_ns;
 		rknpu_core_start(core, &core->part->chunks[0], job->pingpong, job->task_base);

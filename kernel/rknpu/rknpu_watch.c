@@ -9,7 +9,7 @@
 #include "rknpu_recover.h"
 #include "rknpu_watch.h"
 
-#define DRAIN_MS		1	/* between two looks at a core that is done but still writes */
+#define DRAIN_MS		1	/* between two looks at a core that is done but still writes, or that may be done */
 #define FAULT_GRACE_MS		20	/* for a core to show that a fault that can't be told apart was not its own */
 
 /* The chunk is complete. True if the core goes on with the next one. */
@@ -21,17 +21,33 @@ static void core_chunk_done(struct rknpu_core *core)
 	spin_lock_irq(&core->irq_lock);
 	core->armed = false;
 	core->complete = false;
-	part->int_status = core->seen_bits;
+	part->int_status = core->done.seen_bits;
+	if (!core->done.line)
+		atomic64_inc(&core->rdev->lost_irqs);
 	spin_unlock_irq(&core->irq_lock);
 	part->tasks_done += chunk->tasks;
 	part->next++;
 	core->strikes = 0;
 	core->fault_held = false;
+	core->watch_ms = 0;
 	core->watch_at_ns = ktime_get_ns() + rknpu_ms_to_ns(RKNPU_WATCH_MS);
 	if (part->next < part->nr_chunks)
 		rknpu_core_start(core, &part->chunks[part->next], core->job->pingpong, core->job->task_base);
 	else
 		core->finished = true;
+}
+
+/*
+ * When to look at the core next. An end that something objects to is looked at again soon; that is over in a moment or takes long, and the
+ * registers of a core at work aren't to be read a thousand times a second.
+ */
+static void core_watch_next(struct rknpu_core *core, u64 now, bool doubt)
+{
+	if (!doubt)
+		core->watch_ms = 0;
+	else
+		core->watch_ms = core->watch_ms ? min_t(unsigned int, 2 * core->watch_ms, RKNPU_WATCH_MS) : DRAIN_MS;
+	core->watch_at_ns = now + rknpu_ms_to_ns(core->watch_ms ?: RKNPU_WATCH_MS);
 }
 
 /*
@@ -42,18 +58,23 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 {
 	struct rknpu_job *job = core->job;
 	struct rknpu_fault fault;
-	bool complete, watch = now >= core->watch_at_ns;
+	bool complete, doubt, watch = now >= core->watch_at_ns;
 	u32 raw = 0;
 
 	spin_lock_irq(&core->irq_lock);
 	complete = core->complete;
+	doubt = core->done.doubt;
 	fault = core->fault;
 	spin_unlock_irq(&core->irq_lock);
 
 	if (!complete && (watch || now >= job->deadline_ns)) {
-		complete = rknpu_core_poll(core, &raw);
-		if (complete)
-			atomic64_inc(&core->rdev->lost_irqs);
+		enum rknpu_verdict verdict = rknpu_core_poll(core, now >= job->deadline_ns, &raw);
+
+		complete = verdict == RKNPU_DONE;
+		core_watch_next(core, now, verdict == RKNPU_LOOK_AGAIN);
+	} else if (doubt && !core->watch_ms) {
+		/* So said the interrupt handler. */
+		core_watch_next(core, now, true);
 	}
 	if (complete && !(fault.valid && fault.certain)) {
 		/*
@@ -89,31 +110,7 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 		rknpu_core_timed_out(core, "timed out", raw, -ETIMEDOUT);
 		return;
 	}
-	if (watch)
-		core->watch_at_ns = now + rknpu_ms_to_ns(RKNPU_WATCH_MS);
 	rknpu_note_next(next, min(job->deadline_ns, core->watch_at_ns));
-}
-
-/*
- * All parts of the job are done. A core can have done its last task and stand still all the same, when another interrupt than its own spoke
- * for it: it is reset before it gets the next job, which has no part in that.
- */
-static void reset_stalled(struct rknpu_job *job)
-{
-	struct rknpu_device *rdev = job->rdev;
-	unsigned int i;
-	u32 stalled = 0;
-
-	for (i = 0; i < rdev->nr_cores; i++) {
-		struct rknpu_core *core = &rdev->cores[i];
-
-		if (core->job == job && rknpu_core_stalled(core))
-			stalled |= BIT(i);
-	}
-	if (!stalled)
-		return;
-	dev_warn_ratelimited(rknpu_dma_dev(rdev), "job %llu is done, but cores %#x stand still: reset\n", job->entry.seq, stalled);
-	rknpu_stop_cores(rdev, stalled);
 }
 
 /* A whole job: its cores, its cancellation, its end. */
@@ -139,7 +136,6 @@ static void job_check(struct rknpu_job *job, u64 now, u64 *next)
 	cancel = job->cancel;
 	spin_unlock_irq(&rdev->lock);
 	if (!running) {
-		reset_stalled(job);
 		rknpu_job_release_cores(job);
 		rknpu_job_end(job, cancel ? RKNPU_JOB_CANCELLED : RKNPU_JOB_DONE, cancel ? job->cancel_error : 0);
 	} else if (cancel) {

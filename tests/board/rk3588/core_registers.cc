@@ -44,7 +44,7 @@ uint32_t Core::read(uint32_t offset) {
   if (is_pointer(offset))
     return p.config | p.core << kPointerCoreShift | (p.producer ? 1u : 0) | (p.consumer ? 1u << 16 : 0);
   if (is_status(offset) && !wiring_.options->s_status_running) return 0;
-  if (is_status(offset)) return job_ && !job_->completed ? (executes_from(r->block) ? 1u << 16 : 1u) : 0;
+  if (is_status(offset)) return hung_ || (job_ && !job_->completed) ? (executes_from(r->block) ? 1u << 16 : 1u) : 0;
   return groups_[p.producer].get(r->offset);
 }
 
