@@ -19,7 +19,6 @@ NpuProgram::NpuProgram(std::string name, std::vector<NpuNode> nodes, std::option
     windows_.push_back(made.window);
     const rknpu::PackedNode& node = nodes_.back();
     packed_bytes_ += (node.weights.size() + page - 1) / page * page;
-    if (!node.bias.empty()) packed_bytes_ += (node.bias.size() * 4 + page - 1) / page * page;
   }
 }
 

@@ -24,7 +24,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
 // Raise it whenever packing, layouts or this format change.
-constexpr std::uint32_t format_version = 2;
+constexpr std::uint32_t format_version = 3;
 constexpr char magic[8] = {'n', 'p', 'u', 'd', 'p', 'a', 'c', 'k'};
 constexpr const char* suffix = ".npack";
 constexpr const char* part = ".part-";
@@ -142,6 +142,7 @@ void node_fields(Archive& a, Node& node) {
   a.value(packed.kind), a.value(packed.precision), a.value(packed.relu);
   op_fields(a, packed.op);
   a.values(packed.weights), a.values(packed.bias), a.values(packed.scales);
+  a.value(packed.exponent);
   a.values(packed.check), a.values(packed.check_magnitude), a.values(packed.check_weighted);
   auto& w = node.window;
   a.value(w.form), a.value(w.channels), a.value(w.kernel_height), a.value(w.kernel_width);

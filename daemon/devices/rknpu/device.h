@@ -19,6 +19,7 @@
 #include "devices/device.h"
 #include "devices/rknpu/driver/port.h"
 #include "devices/rknpu/operation.h"
+#include "devices/rknpu/scaling.h"
 
 namespace npud::rknpu {
 
@@ -107,8 +108,8 @@ class Residence {
   Residence& operator=(const Residence&) = delete;
 
   // Matrix: rows [M][K] to [M][N]. The bias and ReLU of the node are applied. Errors as Port::run() after one retry;
-  // data_loss when a result failed its check twice; invalid_argument when the input is beyond fp16 or has no plan: run
-  // that one on the host.
+  // data_loss when a result failed its check twice; invalid_argument when fp16 can't hold the input (too large, or too
+  // far apart: scaling.h) or it has no plan: run that one on the host.
   Result<> run_matrix(std::size_t node, uint32_t rows, std::span<const float> in, std::span<float> out);
   // Convolution: one image [C][H][W] to [N][OH][OW].
   Result<> run_convolution(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in,
@@ -120,10 +121,6 @@ class Residence {
   friend class RknpuDevice;
   struct Prepared;
   struct Lane;
-  struct Placed {
-    uint64_t weight_offset = 0;
-    std::optional<uint64_t> bias_offset;
-  };
   Residence(RknpuDevice& device, uint32_t space, std::span<const PackedNode> nodes);
   Result<> place();
   Lane& take_lane(std::unique_lock<std::mutex>& lock);
@@ -137,13 +134,15 @@ class Residence {
   Result<> run_prepared(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in,
                         std::span<float> out);
   Result<> attempt(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in, std::span<float> out);
+  Result<> hand_bias(std::size_t node, Prepared& prepared, int exponent);
   Result<> submit(const Prepared& prepared);
 
   RknpuDevice& device_;
   uint32_t space_;
   Verify verify_;
   std::span<const PackedNode> nodes_;  // the caller's
-  std::vector<Placed> placed_;
+  std::vector<uint64_t> weight_offsets_;
+  std::vector<KernelReach> reaches_;
   std::unique_ptr<std::atomic<uint64_t>[]> runs_;  // of each node
   Memory weights_;
   std::mutex lanes_mutex_;

@@ -6,9 +6,12 @@
 #include <format>
 
 #include "devices/rknpu/emit/pack.h"
+#include "devices/rknpu/scaling.h"
 
 namespace npud::rknpu {
 namespace {
+
+constexpr float kLeastQuantised = 1e-36f;  // what is all below this is 0
 
 std::size_t weight_count(const Conv2d& op) {
   return std::size_t{op.kernels} * (op.depthwise ? 1 : op.channels) * op.kernel_height * op.kernel_width;
@@ -25,7 +28,7 @@ std::vector<int8_t> quantise(const NodeSpec& spec, std::vector<float>& scales) {
   for (std::size_t kernel = 0; kernel < n; ++kernel) {
     float largest = 0;
     for (std::size_t i = 0; i < rest; ++i) largest = std::max(largest, std::fabs(spec.weights[at(kernel, i)]));
-    scales[kernel] = largest > 0 ? largest / 127.0f : 1.0f;
+    scales[kernel] = largest > kLeastQuantised ? largest / 127.0f : 1.0f;
     for (std::size_t i = 0; i < rest; ++i) {
       out[at(kernel, i)] = static_cast<int8_t>(
           std::clamp(std::nearbyint(spec.weights[at(kernel, i)] / scales[kernel]), -127.0f, 127.0f));
@@ -119,7 +122,16 @@ Result<PackedNode> pack_node(const NodeSpec& spec) {
     node.check_magnitude = kernel_sums(spec, values, [](int8_t v) { return std::fabs(static_cast<float>(v)); });
     node.check_weighted = weighted_sums(spec, values, [](int8_t v) { return static_cast<double>(v); });
   } else {
-    const std::span<const float> values(spec.weights);
+    const auto exponent = weight_exponent(spec);
+    if (!exponent) return std::unexpected(exponent.error());
+    node.exponent = *exponent;
+    std::vector<float> scaled;
+    if (node.exponent != 0) {
+      scaled.resize(spec.weights.size());
+      std::ranges::transform(spec.weights, scaled.begin(),
+                             [factor = std::ldexp(1.0f, node.exponent)](float w) { return w * factor; });
+    }
+    const std::span<const float> values(node.exponent != 0 ? scaled : spec.weights);
     const bool fits = spec.kind == NodeKind::matrix ? pack_matrix(*plan, values, node.weights)
                                                     : pack_weights(*plan, values, node.weights);
     if (!fits)

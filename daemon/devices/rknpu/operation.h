@@ -42,6 +42,7 @@ struct PackedNode {
   std::vector<std::byte> weights;  // in the NPU's layout
   std::vector<float> bias;
   std::vector<float> scales;  // int8: fp32 weight = scale[n] * int8 weight
+  int32_t exponent = 0;       // fp16: what is packed are the weights times 2^exponent (scaling.h)
   // For the check of results: what was packed, summed over the kernels ([C][KH][KW]; depthwise kernels stand alone:
   // [C][1][KH][KW]), the same of magnitudes, and, but for depthwise kernels, each kernel times its check_weight().
   std::vector<float> check, check_magnitude;
@@ -52,8 +53,8 @@ struct PackedNode {
 // int8, whose sums are exact; for fp16 from 1 to 2, so that no result drowns in another's rounding.
 double check_weight(NodePrecision precision, std::size_t kernel);
 
-// Fails with invalid_argument when no plan exists for a small input, or when a weight is beyond fp16: then the node
-// stays on the host.
+// Fails with invalid_argument when no plan exists for a small input, or when fp16 can't hold the weights (too large, or
+// too far apart): then the node stays on the host.
 Result<PackedNode> pack_node(const NodeSpec& spec);
 
 }  // namespace npud::rknpu

@@ -46,8 +46,10 @@ uint64_t ns_since(TimePoint start, Clock& clock) { return static_cast<uint64_t>(
 // Command words and task arrays of one node for one size of input.
 struct Residence::Prepared {
   std::size_t node = 0;
-  ConvPlan plan;  // its operation's size and padding are what it was prepared for
-  Memory words, tasks;
+  ConvPlan plan;        // its operation's size and padding are what it was prepared for
+  Memory words, tasks;  // behind the tasks: the bias, as this size's runs last had it
+  uint64_t bias_offset = 0;
+  std::optional<int> bias_exponent;
   std::vector<std::vector<CoreTasks>> jobs;  // one after the other; each a gang of one or more cores
   std::size_t gang = 1;                      // the largest of them
 };
@@ -114,12 +116,8 @@ Result<> Residence::place() {
   uint64_t bytes = 0;
   auto take = [&](uint64_t size) { return std::exchange(bytes, page_up(bytes + size)); };
   for (const PackedNode& node : nodes_) {
-    Placed placed;
-    placed.weight_offset = take(node.weights.size());
-    // int32 sums get their bias on the host, after they were scaled.
-    if (!node.bias.empty() && node.precision == NodePrecision::fp16)
-      placed.bias_offset = take((node.bias.size() + 63) / 64 * 64 * 4);
-    placed_.push_back(placed);
+    weight_offsets_.push_back(take(node.weights.size()));
+    reaches_.push_back(kernel_reach(node));
   }
   auto memory = allocate(std::max(bytes, kPage), Caching::write_combined);
   if (!memory) return std::unexpected(memory.error());
@@ -129,9 +127,7 @@ Result<> Residence::place() {
     device_.used_bytes_[space_] += weights_.bytes.size();
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    std::memcpy(weights_.bytes.data() + placed_[i].weight_offset, nodes_[i].weights.data(), nodes_[i].weights.size());
-    if (placed_[i].bias_offset)
-      std::memcpy(weights_.bytes.data() + *placed_[i].bias_offset, nodes_[i].bias.data(), nodes_[i].bias.size() * 4);
+    std::memcpy(weights_.bytes.data() + weight_offsets_[i], nodes_[i].weights.data(), nodes_[i].weights.size());
   }
   runs_.reset(new std::atomic<uint64_t>[nodes_.size()]());
   return device_.port_->to_device(weights_, 0, weights_.bytes.size());
@@ -180,16 +176,30 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
   if (auto ready = ensure(lane, lane.features, plan->feature_bytes); !ready) return std::unexpected(ready.error());
   if (auto ready = ensure(lane, lane.output, plan->output_bytes); !ready) return std::unexpected(ready.error());
   ConvAddresses at{.features = lane.features.address,
-                   .weights = weights_.address + static_cast<uint32_t>(placed_[index].weight_offset),
+                   .weights = weights_.address + static_cast<uint32_t>(weight_offsets_[index]),
                    .output = lane.output.address};
-  if (placed_[index].bias_offset) at.bias = weights_.address + static_cast<uint32_t>(*placed_[index].bias_offset);
+  const uint32_t tasks = static_cast<uint32_t>(plan->bands.size());
+  Prepared prepared{.node = index, .plan = std::move(*plan), .words = {}, .tasks = {}, .jobs = {}};
+  struct Undo {
+    Residence& self;
+    Prepared& prepared;
+    bool wanted = true;
+    ~Undo() {
+      if (wanted) self.drop(prepared);
+    }
+  } undo{*this, prepared};
+  // int32 sums get their bias on the host, after they were scaled.
+  const bool biased = !node.bias.empty() && node.precision == NodePrecision::fp16;
+  prepared.bias_offset = (uint64_t{tasks} * Port::kTaskEntryBytes + 63) / 64 * 64;
+  auto array = allocate(prepared.bias_offset + (biased ? prepared.plan.bias_bytes : 0), Caching::cached);
+  if (!array) return std::unexpected(array.error());
+  prepared.tasks = *array;
+  if (biased) at.bias = prepared.tasks.address + static_cast<uint32_t>(prepared.bias_offset);
 
   // Chains: fp16 tasks as one a core; integer tasks alone unless this device was seen to do them right.
-  const uint32_t tasks = static_cast<uint32_t>(plan->bands.size());
   cores = std::min(cores, tasks);
   const uint32_t longest = node.precision == NodePrecision::int8 && !device_.chain_int8_ ? 1 : kMaxTasksPerJob;
   std::vector<Chain> chains;
-  Prepared prepared{.node = index, .plan = std::move(*plan), .words = {}, .tasks = {}, .jobs = {}};
   for (uint32_t next = 0; next < tasks;) {
     const uint32_t in_job = std::min(tasks - next, longest * cores);
     const uint32_t gang = std::min(cores, in_job);
@@ -214,21 +224,11 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
   auto words = allocate(words_bytes, Caching::write_combined);
   if (!words) return std::unexpected(words.error());
   prepared.words = *words;
-  auto array = allocate(uint64_t{tasks} * Port::kTaskEntryBytes, Caching::cached);
-  if (!array) {
-    release(prepared.words);
-    return std::unexpected(array.error());
-  }
-  prepared.tasks = *array;
   std::vector<TaskEntry> entries;
   uint64_t offset = 0;
-  Result<> done;
   for (const Chain& chain : chains) {
     const auto linked = chain.link(prepared.words.address + static_cast<uint32_t>(offset));
-    if (!linked) {
-      done = std::unexpected(linked.error());
-      break;
-    }
+    if (!linked) return std::unexpected(linked.error());
     std::memcpy(prepared.words.bytes.data() + offset, linked->words.data(), linked->words.size() * 8);
     for (const ChainedTask& task : linked->tasks) {
       entries.push_back({kDpuInterrupts, task.amount_words,
@@ -237,12 +237,11 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
     offset += chain.size_bytes();
   }
   device_.port_->write_tasks(prepared.tasks, entries);
-  if (done) done = device_.port_->to_device(prepared.words, 0, words_bytes);
-  if (done) done = device_.port_->to_device(prepared.tasks, 0, entries.size() * Port::kTaskEntryBytes);
-  if (!done) {
-    drop(prepared);
-    return std::unexpected(done.error());
-  }
+  if (auto handed = device_.port_->to_device(prepared.words, 0, words_bytes); !handed)
+    return std::unexpected(handed.error());
+  if (auto handed = device_.port_->to_device(prepared.tasks, 0, entries.size() * Port::kTaskEntryBytes); !handed)
+    return std::unexpected(handed.error());
+  undo.wanted = false;
   known.push_front(std::move(prepared));
   while (known.size() > std::size_t{device_.settings_.max_sizes} * nodes_.size()) {
     drop(known.back());
@@ -351,11 +350,18 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
   DeviceCounters& counters = device_.counters_;
   Port& port = *device_.port_;
   const bool matrix = node.kind == NodeKind::matrix;
+  int exponent = 0;  // of the input
   TimePoint mark = device_.clock_.now();
   if (node.precision == NodePrecision::fp16) {
-    const bool fits = matrix ? pack_rows(plan, in, lane.features.bytes) : pack_features(plan, in, lane.features.bytes);
+    const auto chosen = input_exponent(node, reaches_[index], in);
+    if (!chosen) return std::unexpected(chosen.error());
+    exponent = *chosen;
+    const float factor = std::ldexp(1.0f, exponent);
+    const bool fits = matrix ? pack_rows(plan, in, lane.features.bytes, factor)
+                             : pack_features(plan, in, lane.features.bytes, factor);
     if (!fits)
       return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value beyond fp16's ±65504", node.name));
+    if (auto handed = hand_bias(index, prepared, exponent); !handed) return handed;
   } else {
     const std::size_t per_scale = matrix ? node.op.channels : in.size();
     lane.scales.resize(in.size() / per_scale);
@@ -368,7 +374,7 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
           return fail(ErrorCode::invalid_argument, std::format("node '{}' got a value that is not finite", node.name));
         largest = std::max(largest, std::fabs(v));
       }
-      lane.scales[s] = largest > 0 ? largest / 127.0f : 1.0f;
+      lane.scales[s] = largest > 1e-36f ? largest / 127.0f : 1.0f;
       const float inverse = 1.0f / lane.scales[s];
       for (std::size_t i = 0; i < part.size(); ++i) {
         lane.quantised[s * per_scale + i] =
@@ -395,9 +401,10 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
   if (verify_ == Verify::always || device_.suspected_ ||
       (verify_ == Verify::sampled && runs_[index] % kSampling == 0)) {
     ++counters.checked;
-    const bool right = node.precision == NodePrecision::fp16
-                           ? fp16_result_is_right(node, plan, in, placed_[index].bias_offset.has_value(), cube)
-                           : int8_result_is_right(node, plan, lane.quantised, cube);
+    if (node.precision == NodePrecision::fp16 && !fp16_holds(node, in, exponent))
+      return fail(ErrorCode::invalid_argument, std::format("node '{}' got values too small for fp16", node.name));
+    const bool right = node.precision == NodePrecision::fp16 ? fp16_result_is_right(node, plan, in, exponent, cube)
+                                                             : int8_result_is_right(node, plan, lane.quantised, cube);
     if (!right) {
       ++counters.wrong_results;
       return fail(ErrorCode::data_loss, std::format("the NPU's result of node '{}' failed its check", node.name));
@@ -406,6 +413,11 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
   ++runs_[index];
   if (node.precision == NodePrecision::fp16) {
     matrix ? unpack_rows(plan, cube, out) : unpack_image(plan, cube, out);
+    if (exponent != 0 || node.exponent != 0) {
+      // One after the other: both together may be beyond fp32.
+      const float input = std::ldexp(1.0f, -exponent), weights = std::ldexp(1.0f, -node.exponent);
+      for (float& v : out) v = v * input * weights;
+    }
   } else {
     // The sums are read in place: fp32 and int32 have the same size.
     const std::span<int32_t> sums(reinterpret_cast<int32_t*>(out.data()), out.size());
@@ -426,6 +438,22 @@ Result<> Residence::attempt(Lane& lane, std::size_t index, Prepared& prepared, s
   counters.bytes_in += plan.feature_bytes;
   counters.bytes_out += plan.output_bytes;
   counters.host_ns += ns_since(mark, device_.clock_);
+  return {};
+}
+
+// The bias is added to sums of scaled products, so it has their factor.
+Result<> Residence::hand_bias(std::size_t index, Prepared& prepared, int exponent) {
+  const PackedNode& node = nodes_[index];
+  if (node.bias.empty() || prepared.bias_exponent == exponent) return {};
+  const float input = std::ldexp(1.0f, exponent), weights = std::ldexp(1.0f, node.exponent);
+  std::byte* to = prepared.tasks.bytes.data() + prepared.bias_offset;
+  for (std::size_t n = 0; n < node.bias.size(); ++n) {
+    const float value = node.bias[n] * weights * input;
+    std::memcpy(to + n * sizeof value, &value, sizeof value);
+  }
+  if (auto handed = device_.port_->to_device(prepared.tasks, prepared.bias_offset, prepared.plan.bias_bytes); !handed)
+    return handed;
+  prepared.bias_exponent = exponent;
   return {};
 }
 

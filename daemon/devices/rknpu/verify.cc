@@ -61,8 +61,8 @@ double worst_share(const Conv2d& op) {
 // 32 channels, in them the taps, in those the channels.
 class PixelCheck {
  public:
-  PixelCheck(const PackedNode& node, const ConvPlan& plan, std::span<const double> in, bool biased)
-      : node_(node), plan_(plan), in_(in), biased_(biased), window_(std::size_t{plan.channels} * taps()) {}
+  PixelCheck(const PackedNode& node, const ConvPlan& plan, std::span<const double> in, std::span<const double> bias)
+      : node_(node), plan_(plan), in_(in), bias_(bias), window_(std::size_t{plan.channels} * taps()) {}
 
   std::size_t macs() const { return window_.size() * plan_.op.kernels; }
 
@@ -74,7 +74,7 @@ class PixelCheck {
       const uint32_t first = n / group * group;
       const std::size_t width = std::min(group, plan_.kernels - first);
       const std::byte* tile = node_.weights.data() + std::size_t{first} * window_.size() * 2;
-      double sum = biased_ ? node_.bias[n] : 0, magnitude = std::fabs(sum);
+      double sum = bias_[n], magnitude = std::fabs(sum);
       for (uint32_t block = 0; block < plan_.channels; block += kChannelGroup) {
         const std::size_t depth = std::min(kChannelGroup, plan_.channels - block);
         for (std::size_t tap = 0; tap < taps(); ++tap) {
@@ -123,17 +123,20 @@ class PixelCheck {
   const PackedNode& node_;
   const ConvPlan& plan_;
   std::span<const double> in_;
-  const bool biased_;
+  std::span<const double> bias_;
   std::vector<double> window_;
 };
 
 }  // namespace
 
-bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const float> in, bool biased,
+bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::span<const float> in, int exponent,
                           std::span<const std::byte> cube) {
-  std::vector<double> rounded(in.size()), magnitude(in.size());
+  std::vector<double> rounded(in.size()), magnitude(in.size()), biases(plan.op.kernels, 0.0);
+  for (std::size_t n = 0; n < node.bias.size(); ++n)
+    biases[n] = std::ldexp(double{node.bias[n]}, exponent + node.exponent);
+  const float factor = std::ldexp(1.0f, exponent);
   for (std::size_t i = 0; i < in.size(); ++i) {
-    rounded[i] = from_fp16(to_fp16(in[i]));
+    rounded[i] = from_fp16(to_fp16(in[i] * factor));
     magnitude[i] = std::fabs(rounded[i]);
   }
   const uint32_t c2 = atom_channels(plan.op.out);
@@ -154,7 +157,7 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
     for (uint32_t c = 0; c < plan.op.channels; ++c) {
       project(node, plan, rounded, std::span<const float>(node.check), c, 1, want);
       project(node, plan, magnitude, std::span<const float>(node.check_magnitude), c, 1, bound);
-      const double bias = biased ? node.bias[c] : 0;
+      const double bias = biases[c];
       for (std::size_t p = 0; p < want.size(); ++p) {
         const double right = want[p] + bias;
         const double allowed =
@@ -171,8 +174,7 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
   double bias = 0, bias_weighted = 0, bias_magnitude = 0;
   for (uint32_t n = 0; n < plan.op.kernels; ++n) {
     factors[n] = check_weight(node.precision, n);
-    if (biased)
-      bias += node.bias[n], bias_weighted += factors[n] * node.bias[n], bias_magnitude += std::fabs(node.bias[n]);
+    bias += biases[n], bias_weighted += factors[n] * biases[n], bias_magnitude += std::fabs(biases[n]);
   }
   // Each result's rounding is mostly its own, and then the sum's grows with the root of their number; four times that
   // leaves room for accumulators that cut off instead.
@@ -199,7 +201,7 @@ bool fp16_result_is_right(const PackedNode& node, const ConvPlan& plan, std::spa
     if (off > share) suspects.push_back({off, p});
   }
   if (suspects.empty()) return true;
-  PixelCheck check(node, plan, rounded, biased);
+  PixelCheck check(node, plan, rounded, biases);
   const auto most = static_cast<std::size_t>(std::max(1.0, kRecomputedMacs / static_cast<double>(check.macs())));
   const std::size_t some = std::min(most, suspects.size());
   std::ranges::partial_sort(suspects, suspects.begin() + static_cast<std::ptrdiff_t>(some), std::greater{},

@@ -512,6 +512,27 @@ TEST_F(OffloadTest, ValuesBeyondFp16GoToTheHostAndSayNothingAgainstTheDevice) {
   EXPECT_EQ(answer(*npu, {noise_tensor("x", {4, 32})}).path.device, "rknpu0");
 }
 
+TEST_F(OffloadTest, ALogarithmOfAFaintSpectrumIsTheHosts) {
+  open();
+  auto model = test::empty_model();
+  add_input(model, "x", kFloat, {-1, 257});
+  add_output(model, "y", kFloat, {-1, 40});
+  std::vector<float> bands(257 * 40);
+  for (std::size_t band = 0; band < 40; ++band)
+    for (std::size_t bin = band * 6; bin < band * 6 + 12; ++bin) bands[bin * 40 + band] = 0.01f;
+  add_weight(model, "w", {257, 40}, bands);
+  add_node(model, "MatMul", {"x", "w"}, {"mel"}).set_name("mel");
+  add_node(model, "Log", {"mel"}, {"y"});
+  const auto host = load("host", model, {}), npu = load("npu", model, on_npu_);
+  auto power = noise(3 * 257);
+  for (float& v : power) v = v * v * 1e-8f + 1e-12f;
+  const auto input = test::float_tensor("x", {3, 257}, power);
+  const Response ours = answer(*npu, {input});
+  EXPECT_EQ(ours.path.device, "rknpu0+host") << ours.path.reason;
+  const auto y = test::floats(ours.outputs.at(0)), want = test::floats(answer(*host, {input}).outputs.at(0));
+  for (std::size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], want[i], 2e-3);
+}
+
 TEST_F(OffloadTest, AProgramThatHadToLeaveComesBackTheSame) {
   Options options;
   options.space_bytes = 8u << 20;

@@ -257,14 +257,13 @@ TEST_F(DeviceTest, AnErrorOfLittleWeightInAWideProductIsFound) {
   const auto residence = upload(spec);
   const auto in = noise(std::size_t{4} * 512);
   const std::vector<float> right = product(spec, 4, in);
-  const float largest = std::ranges::max(right, {}, [](float v) { return std::fabs(v); });
   bool struck = false;
   port_->falsify = [&](std::span<std::byte> cube) {
     if (std::exchange(struck, true)) return;
-    float value;
-    std::memcpy(&value, cube.data(), sizeof value);
-    value += 0.05f * std::fabs(largest);
-    std::memcpy(cube.data(), &value, sizeof value);
+    std::vector<float> values(cube.size() / sizeof(float));
+    std::memcpy(values.data(), cube.data(), cube.size());
+    values[0] += 0.05f * std::ranges::max(values, {}, [](float v) { return std::fabs(v); });
+    std::memcpy(cube.data(), values.data(), sizeof(float));
   };
   std::vector<float> out(std::size_t{4} * 512);
   ASSERT_TRUE(residence->run_matrix(0, 4, in, out));
@@ -301,10 +300,10 @@ TEST_F(DeviceTest, AWrongValueAmongResultsThatRoundAlikeIsFound) {
   const auto residence = upload(spec);
   bool struck = false;
   port_->falsify = [&](std::span<std::byte> cube) {
+    if (std::exchange(struck, true)) return;
     float value;
     std::memcpy(&value, cube.data() + 64, sizeof value);
-    if (std::exchange(struck, true)) return;
-    value += 0.02f;
+    value *= 1.02f;
     std::memcpy(cube.data() + 64, &value, sizeof value);
   };
   std::vector<float> out(std::size_t{8} * 512);
@@ -353,6 +352,109 @@ TEST_F(DeviceTest, WhatFp16CannotHoldIsRefusedAndNothingIsRetried) {
   EXPECT_FALSE(device.suspected());
   std::vector<float> short_out(31);
   EXPECT_FALSE(residence->run_matrix(0, 1, std::vector<float>(32, 1.0f), short_out));
+}
+
+// The largest error of a result relative to itself.
+double worst_relative_error(std::span<const float> ours, std::span<const double> want) {
+  double worst = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    worst =
+        std::max(worst, want[i] == 0 ? std::fabs(double{ours[i]}) : std::fabs(ours[i] - want[i]) / std::fabs(want[i]));
+  return worst;
+}
+
+TEST_F(DeviceTest, InputsAndWeightsTooSmallForFp16AreScaledAndKeepTheirBits) {
+  open({.verify = Verify::always});
+  constexpr uint32_t k = 40, n = 24, rows = 5;
+  for (const float weight : {1.0f, 1e-8f, 1e-20f}) {
+    for (const float bias : {0.0f, 0.5f, 1e-9f}) {
+      if (bias != 0 && weight < 1e-8f) continue;  // beside such a bias they are nothing
+      NodeSpec spec = matrix(k, n, NodePrecision::fp16, false);
+      for (float& w : spec.weights) w = std::fabs(w) * weight + 1e-3f * weight;
+      if (bias != 0) spec.bias.assign(n, bias);
+      const auto residence = upload(spec);
+      for (const float value : {1.0f, 3e-5f, 1e-8f, 1e-13f}) {
+        std::vector<float> in = noise(std::size_t{rows} * k), out(std::size_t{rows} * n);
+        for (float& v : in) v = std::fabs(v) * value;
+        in[0] = value * 1e-7f;  // one that its row's others drown
+        std::vector<double> want(out.size());
+        for (uint32_t m = 0; m < rows; ++m)
+          for (uint32_t i = 0; i < n; ++i) {
+            want[m * n + i] = bias;
+            for (uint32_t c = 0; c < k; ++c) want[m * n + i] += double{in[m * k + c]} * spec.weights[c * n + i];
+          }
+        const auto ran = residence->run_matrix(0, rows, in, out);
+        ASSERT_TRUE(ran) << weight << " " << value << ": " << ran.error().message;
+        EXPECT_LT(worst_relative_error(out, want), 2e-3) << weight << " x " << value << " + " << bias;
+      }
+    }
+  }
+  EXPECT_EQ(device_->counters().wrong_results, 0u);
+}
+
+TEST_F(DeviceTest, OneTinyValueBesideALargeOneComesThrough) {
+  open({.verify = Verify::always});
+  NodeSpec spec{.name = "identity", .op = {.channels = 4, .kernels = 4}, .weights = std::vector<float>(16)};
+  for (uint32_t i = 0; i < 4; ++i) spec.weights[i * 5] = 1;
+  const auto residence = upload(spec);
+  const std::vector<float> in{1.0f, 1e-8f, 3e-6f, 0.0f};
+  std::vector<float> out(4);
+  ASSERT_TRUE(residence->run_matrix(0, 1, in, out));
+  EXPECT_LT(worst_relative_error(out, std::vector<double>{1, 1e-8, 3e-6, 0}), 1e-3);
+}
+
+TEST_F(DeviceTest, DepthwiseResultsTooSmallForFp16AreScaled) {
+  open({.verify = Verify::always});
+  for (const float weight : {1.0f, 1e-3f, 1e-9f}) {
+    NodeSpec spec{.name = "depthwise", .kind = NodeKind::convolution};
+    spec.op = {.channels = 8, .kernels = 8, .kernel_height = 2, .kernel_width = 2, .depthwise = true};
+    spec.weights = noise(32);
+    for (float& w : spec.weights) w = (std::fabs(w) + 0.1f) * weight;
+    const auto residence = upload(spec);
+    for (const float value : {100.0f, 1e-3f, 1e-10f}) {
+      std::vector<float> in = noise(8 * 6 * 6), out(8 * 5 * 5);
+      for (float& v : in) v = (std::fabs(v) + 0.1f) * value;
+      std::vector<double> want(out.size());
+      for (std::size_t c = 0; c < 8; ++c)
+        for (std::size_t y = 0; y < 5; ++y)
+          for (std::size_t x = 0; x < 5; ++x)
+            for (std::size_t tap = 0; tap < 4; ++tap)
+              want[(c * 5 + y) * 5 + x] +=
+                  double{in[(c * 6 + y + tap / 2) * 6 + x + tap % 2]} * spec.weights[c * 4 + tap];
+      const auto ran = residence->run_convolution(0, 6, 6, in, out);
+      ASSERT_TRUE(ran) << weight << " " << value << ": " << ran.error().message;
+      EXPECT_LT(worst_relative_error(out, want), 2e-3) << weight << " x " << value;
+    }
+  }
+}
+
+TEST_F(DeviceTest, RowsTooFarApartForFp16AreRefusedWithTheReason) {
+  RknpuDevice& device = open();
+  const auto residence = upload(matrix(32, 32, NodePrecision::fp16));
+  std::vector<float> in(64, 1e4f), out(64);
+  std::fill_n(in.begin(), 32, 1e-7f);
+  const auto ran = residence->run_matrix(0, 2, in, out);
+  ASSERT_FALSE(ran);
+  EXPECT_EQ(ran.error().code, ErrorCode::invalid_argument);
+  EXPECT_THAT(ran.error().message, HasSubstr("very different sizes"));
+  EXPECT_FALSE(device.suspected());
+  NodeSpec spec = matrix(32, 32, NodePrecision::fp16, false);
+  for (std::size_t i = 0; i < 32; ++i) spec.weights[i * 32] = 1e-12f;
+  const auto packed = pack_node(spec);
+  ASSERT_FALSE(packed);
+  EXPECT_THAT(packed.error().message, HasSubstr("very different sizes"));
+}
+
+TEST_F(DeviceTest, TheCheckSeesWhatFp16LostOfTheInput) {
+  const auto packed = pack_node(matrix(32, 32, NodePrecision::fp16));
+  ASSERT_TRUE(packed);
+  std::vector<float> in(64, 1.0f);
+  EXPECT_TRUE(fp16_holds(*packed, in, 0));
+  in[3] = 1e-8f;  // drowned by its row
+  EXPECT_TRUE(fp16_holds(*packed, in, 0));
+  std::fill_n(in.begin() + 32, 32, 1e-8f);
+  EXPECT_FALSE(fp16_holds(*packed, in, 0));
+  EXPECT_TRUE(fp16_holds(*packed, in, 14));
 }
 
 TEST_F(DeviceTest, WhenACoreIsLostTheOthersGoOnAloneUntilItIsBack) {

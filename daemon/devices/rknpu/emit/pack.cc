@@ -57,26 +57,28 @@ uint16_t half_bits(float value) { return std::bit_cast<uint16_t>(static_cast<_Fl
 // baseline converts by a function call each; where the machine can do better there is a loop for it.
 #if defined(__x86_64__)
 __attribute__((target("f16c,avx"))) bool convert_rows_f16c(const float* in, std::size_t in_stride, uint16_t* out,
-                                                           std::size_t rows) {
+                                                           std::size_t rows, float factor) {
+  const __m256 factors = _mm256_set1_ps(factor);
   const __m128i exponent = _mm_set1_epi16(0x7c00);
   __m128i beyond = _mm_setzero_si128();
   for (std::size_t row = 0; row < rows; ++row) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(in + row * in_stride), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i halves =
+        _mm256_cvtps_ph(_mm256_mul_ps(_mm256_loadu_ps(in + row * in_stride), factors), _MM_FROUND_TO_NEAREST_INT);
     beyond = _mm_or_si128(beyond, _mm_cmpeq_epi16(_mm_and_si128(halves, exponent), exponent));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + row * 8), halves);
   }
   return _mm_movemask_epi8(beyond) == 0;
 }
 #endif
-bool convert_rows(const float* in, std::size_t in_stride, uint16_t* out, std::size_t rows) {
+bool convert_rows(const float* in, std::size_t in_stride, uint16_t* out, std::size_t rows, float factor) {
 #if defined(__x86_64__)
   static const bool f16c = __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx");
-  if (f16c) return convert_rows_f16c(in, in_stride, out, rows);
+  if (f16c) return convert_rows_f16c(in, in_stride, out, rows, factor);
 #endif
   bool fine = true;
   for (std::size_t row = 0; row < rows; ++row) {
     for (std::size_t i = 0; i < 8; ++i) {
-      const uint16_t half = half_bits(in[row * in_stride + i]);
+      const uint16_t half = half_bits(in[row * in_stride + i] * factor);
       fine &= (half & 0x7c00) != 0x7c00;
       out[row * 8 + i] = half;
     }
@@ -84,10 +86,10 @@ bool convert_rows(const float* in, std::size_t in_stride, uint16_t* out, std::si
   return fine;
 }
 
-bool all_representable(std::span<const float> values) {
+bool all_representable(std::span<const float> values, float factor = 1) {
   // 65504 is the largest finite half; 65520 and beyond round to infinity.
   bool fine = true;
-  for (float v : values) fine &= std::fabs(v) < 65520.0f;
+  for (float v : values) fine &= std::fabs(v * factor) < 65520.0f;
   return fine;
 }
 
@@ -156,10 +158,10 @@ void read_float(const ConvPlan& plan, std::span<const std::byte> from, std::span
 uint16_t to_fp16(float value) { return half_bits(value); }
 float from_fp16(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
-bool pack_features(const ConvPlan& plan, std::span<const float> image, std::span<std::byte> to) {
-  if (!all_representable(image)) return false;
+bool pack_features(const ConvPlan& plan, std::span<const float> image, std::span<std::byte> to, float factor) {
+  if (!all_representable(image, factor)) return false;
   const std::size_t pixels = static_cast<std::size_t>(plan.op.height) * plan.op.width;
-  fill<uint16_t>(plan, to, [&](uint32_t c, uint32_t p) { return half_bits(image[c * pixels + p]); });
+  fill<uint16_t>(plan, to, [&](uint32_t c, uint32_t p) { return half_bits(image[c * pixels + p] * factor); });
   return true;
 }
 
@@ -168,7 +170,7 @@ void pack_features(const ConvPlan& plan, std::span<const int8_t> image, std::spa
   fill<int8_t>(plan, to, [&](uint32_t c, uint32_t p) { return image[c * pixels + p]; });
 }
 
-bool pack_rows(const ConvPlan& plan, std::span<const float> rows, std::span<std::byte> to) {
+bool pack_rows(const ConvPlan& plan, std::span<const float> rows, std::span<std::byte> to, float factor) {
   const std::size_t k = plan.op.channels;
   const Cube cube = feature_cube(plan);
   const uint32_t pixels = plan.op.height * plan.op.width;
@@ -178,12 +180,12 @@ bool pack_rows(const ConvPlan& plan, std::span<const float> rows, std::span<std:
     for (std::size_t row = 0; row < pixels; row += kRowsAtOnce) {
       const std::size_t some = std::min(kRowsAtOnce, pixels - row);
       for (std::size_t base = 0; base < k; base += 8)
-        fine &= convert_rows(rows.data() + row * k + base, k, out + (base / 8 * pixels + row) * 8, some);
+        fine &= convert_rows(rows.data() + row * k + base, k, out + (base / 8 * pixels + row) * 8, some, factor);
     }
     return fine;
   }
-  if (!all_representable(rows)) return false;
-  fill<uint16_t>(plan, to, [&](uint32_t c, uint32_t p) { return half_bits(rows[p * k + c]); });
+  if (!all_representable(rows, factor)) return false;
+  fill<uint16_t>(plan, to, [&](uint32_t c, uint32_t p) { return half_bits(rows[p * k + c] * factor); });
   return true;
 }
 

@@ -16,12 +16,14 @@ uint16_t to_fp16(float value);
 float from_fp16(uint16_t bits);
 
 // Features of one image. `image` is [C][H][W]. The destination has plan.feature_bytes and must be zero beyond the
-// image's own rows and channels; pack_features writes those too. Returns false if a value is not finite in fp16: then
-// the operation must run on the host.
-[[nodiscard]] bool pack_features(const ConvPlan& plan, std::span<const float> image, std::span<std::byte> to);
+// image's own rows and channels; pack_features writes those too. What is packed is the image times `factor`, a power of
+// two. Returns false if a value is not finite in fp16 then: the operation must run on the host.
+[[nodiscard]] bool pack_features(const ConvPlan& plan, std::span<const float> image, std::span<std::byte> to,
+                                 float factor = 1);
 void pack_features(const ConvPlan& plan, std::span<const int8_t> image, std::span<std::byte> to);
 // Rows of a matrix [M][K] as features of a GEMM plan.
-[[nodiscard]] bool pack_rows(const ConvPlan& plan, std::span<const float> rows, std::span<std::byte> to);
+[[nodiscard]] bool pack_rows(const ConvPlan& plan, std::span<const float> rows, std::span<std::byte> to,
+                             float factor = 1);
 void pack_rows(const ConvPlan& plan, std::span<const int8_t> rows, std::span<std::byte> to);
 
 // Weights [N][C][KH][KW] (depthwise [C][1][KH][KW]) into plan.weight_bytes.
