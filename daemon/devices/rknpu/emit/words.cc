@@ -122,14 +122,16 @@ void put_dpu(Writer& w, const ConvPlan& plan, const ConvShape& s, const Band& ba
   w.put(kDpuSurfaceAdd, surface_bytes * per_group);
 }
 
-void put_rdma(Writer& w, const ConvShape& s, const Band& band, uint32_t bias) {
+// Written with nothing to read as well: left at its reset value the main reader waits for ever for what nobody sends
+// (rockchip-npu-notes, encodings/mrdma-trap.md).
+void put_rdma(Writer& w, const ConvShape& s, const Band& band, std::optional<uint32_t> bias) {
   w.put(kRdmaSPointer, kPointerPingPong);
   w.put(kRdmaCubeWidth, s.out_width - 1);
   w.put(kRdmaCubeHeight, s.out_height - 1);
   w.put(kRdmaCubeChannel, s.kernels - 1);
   w.put(kRdmaSrcBaseAddr, 0);
-  w.put(kRdmaBrdmaCfg, 1 << 1);  // an ALU operand
-  w.put(kRdmaBsBaseAddr, bias + band.first_kernel * 4);
+  w.put(kRdmaBrdmaCfg, bias ? 1 << 1 : 0);  // an ALU operand
+  w.put(kRdmaBsBaseAddr, bias ? *bias + band.first_kernel * 4 : 0);
   w.put(kRdmaNrdmaCfg, 0);
   w.put(kRdmaBnBaseAddr, 0);
   w.put(kRdmaErdmaCfg, 1);  // disabled
@@ -177,12 +179,9 @@ Result<TaskWords> emit_band(const ConvPlan& plan, const Band& band, const ConvAd
   put_cna(w, plan, shape, band, at, epilogue);
   put_core(w, shape);
   put_dpu(w, plan, shape, band, at, epilogue);
+  put_rdma(w, shape, band, at.bias);
   TaskWords task;
-  task.enable = kEnablePc | kEnableCna | kEnableDpu;
-  if (at.bias) {
-    put_rdma(w, shape, band, *at.bias);
-    task.enable |= kEnableRdma;
-  }
+  task.enable = kEnablePc | kEnableCna | kEnableDpu | kEnableRdma;
   task.words = w.take();
   return task;
 }
