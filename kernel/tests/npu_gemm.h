@@ -30,16 +30,17 @@ struct npu_gemm {
 #define NPU_OP_CNA		0x0201u
 #define NPU_OP_CORE		0x0801u
 #define NPU_OP_DPU		0x1001u
+#define NPU_OP_RDMA		0x2001u
 #define NPU_OP_BARRIER		0x0041u
 #define NPU_OP_ENABLE		0x0081u
 
-#define NPU_GEMM_BODY_WORDS	104u	/* what regcfg_amount counts */
+#define NPU_GEMM_BODY_WORDS	120u	/* what regcfg_amount counts */
 #define NPU_GEMM_TRAILER_WORDS	4u
 #define NPU_GEMM_WORDS		(NPU_GEMM_BODY_WORDS + NPU_GEMM_TRAILER_WORDS)
 #define NPU_GEMM_SLOT_BYTES	1024u	/* room for one task's words, keeps each task aligned */
 #define NPU_GEMM_INT_MASK	0x300u	/* both ping-pong groups of the DPU */
-#define NPU_GEMM_ENABLE_MASK	0x0du
-#define NPU_GEMM_TRIGGER	0x0du	/* PC | CNA | DPU */
+#define NPU_GEMM_ENABLE_MASK	0x1du
+#define NPU_GEMM_TRIGGER	0x1du	/* PC | CNA | DPU | DPU_RDMA */
 #define NPU_CBUF_BANKS		12u
 #define NPU_CBUF_BANK_BYTES	32768u
 
@@ -168,6 +169,22 @@ static inline void npu_gemm_emit(__u64 *words, const struct npu_gemm *g, __u32 n
 	NPU_PUT(NPU_OP_DPU, 0x40c4, 0);
 	for (i = 0; i < 12; i++)
 		NPU_PUT(NPU_OP_DPU, 0x4100 + 4 * i, 0);				/* LUT, unused */
+	NPU_PUT(NPU_OP_RDMA, 0x5004, 0xe);					/* S_POINTER: ping-pong on */
+	NPU_PUT(NPU_OP_RDMA, 0x500c, 0);					/* DATA_CUBE_WIDTH */
+	NPU_PUT(NPU_OP_RDMA, 0x5010, g->m - 1);					/* DATA_CUBE_HEIGHT */
+	NPU_PUT(NPU_OP_RDMA, 0x5014, g->n - 1);					/* DATA_CUBE_CHANNEL */
+	NPU_PUT(NPU_OP_RDMA, 0x5018, 0);					/* SRC_BASE_ADDR */
+	NPU_PUT(NPU_OP_RDMA, 0x501c, 0);					/* BRDMA_CFG: no operand */
+	NPU_PUT(NPU_OP_RDMA, 0x5020, 0);					/* BS_BASE_ADDR */
+	NPU_PUT(NPU_OP_RDMA, 0x5028, 0);					/* NRDMA_CFG: no operand */
+	NPU_PUT(NPU_OP_RDMA, 0x502c, 0);					/* BN_BASE_ADDR */
+	NPU_PUT(NPU_OP_RDMA, 0x5034, 1);					/* ERDMA_CFG: off */
+	NPU_PUT(NPU_OP_RDMA, 0x5038, 0);					/* EW_BASE_ADDR */
+	NPU_PUT(NPU_OP_RDMA, 0x5040, 0);					/* EW_SURF_STRIDE */
+	NPU_PUT(NPU_OP_RDMA, 0x5044, precision << 15 | 0xf << 11 | precision << 5 | 1 << 4);	/* FEATURE_MODE: MRDMA off */
+	NPU_PUT(NPU_OP_RDMA, 0x5048, 0);					/* SRC_DMA_CFG */
+	NPU_PUT(NPU_OP_RDMA, 0x504c, 0);					/* SURF_NOTCH */
+	NPU_PUT(NPU_OP_RDMA, 0x506c, 0);					/* EW_SURF_NOTCH */
 	/* The trailer: where the next task is and how long, then the barrier and the trigger. */
 	words[at++] = next ? npu_gemm_word(NPU_OP_PC, 0x10, next) : 0;
 	NPU_PUT(NPU_OP_PC, 0x14, next ? npu_gemm_amount(NPU_GEMM_BODY_WORDS) : 0);

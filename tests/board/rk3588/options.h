@@ -21,7 +21,7 @@ struct Options {
   bool s_status_running = true;                 // "s-status=running|zero"
   bool zero_stops = true;                       // "op-en-zero=stops|ignored"
   bool core_pointer_required = true;            // "core-pointer=required|optional"
-  bool mrdma_needed = false;                    // "mrdma=needed|optional"
+  bool mrdma_needed = true;                     // "mrdma=needed|optional"
   bool cbuf_survives = true;                    // "cbuf-state=survives|cleared"
   bool reset_keeps_cbuf = true;                 // "reset-cbuf=keeps|clears"
   bool rate_unpowered_kills = true;             // "rate-unpowered=dead|ignored"

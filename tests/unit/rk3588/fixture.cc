@@ -62,8 +62,7 @@ std::byte* Memory::at(uint64_t address, size_t size) {
 }
 
 uint32_t TaskSpec::enable() const {
-  if (!conv) return 0x18;
-  return bias != 0 || ew != 0 ? 0x1d : 0x0d;
+  return conv ? 0x1d : 0x18;
 }
 
 // Values as mtx512's npu_matmul.c and Mesa's rkt_regcmd.c put them there.

@@ -301,7 +301,7 @@ TEST_F(Job, RefusesWhatTheRegistersDoNotMakeSenseOf) {
       {p.spec, 0x4040, 0x42, "multiplication in this stage"},
       {p.spec, 0x4040, 0x72, "MUL_PRELU"},
       {p.spec, 0x4040, 3u << 16 | 0x50, "BS_ALU_ALGO is 3"},
-      {p.spec, 0x4040, 1u << 8 | 0x50, "leaves the RDMA off"},
+      {p.spec, 0x4040, 1u << 8 | 0x50, "DATA_USE for BS is 0"},
       {p.spec, 0x4050, 0x126, "SIZE_E + 1 is 2"},
       {p.spec, 0x4058, 63, "CHANNEL_WDMA + 1 is 64"},
       {p.spec, 0x4070, 0x300, "EW_LUT_BYPASS is 0"},
@@ -339,6 +339,7 @@ TEST_F(Job, RefusesWhatTheRegistersDoNotMakeSenseOf) {
     patch(words, c.reg, c.value);
     expect_refused(words, c.spec.enable(), c.text);
   }
+  expect_refused(task_words(bias), 0x0d, "leaves the RDMA off");
 }
 
 TEST_F(Job, RefusesMoreThanTheBoardCanHold) {

@@ -163,7 +163,7 @@ TEST(Control, ShowsTheWordsOfTheLastTask) {
   const Json words = Json::parse(answer(&t.board, R"({"command":"commands"})"))["words"];
   ASSERT_EQ(words.size(), chain.words);
   EXPECT_EQ(words.front(), "0x10010000000e4004");
-  EXPECT_EQ(words.back(), "0x00810000000d0008");
+  EXPECT_EQ(words.back(), "0x00810000001d0008");
 }
 
 TEST(Control, SaysWhatIsWrong) {
