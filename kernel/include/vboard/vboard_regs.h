@@ -66,7 +66,7 @@
 enum vboard_fault {
 	VBOARD_FAULT_NONE = 0,
 	VBOARD_FAULT_DISPATCH_DROP = 1,		/* OPERATION_ENABLE is written and nothing happens */
-	VBOARD_FAULT_STALL = 2,			/* stalls after task ARG of a job; INT_RAW shows 0xc0000000 */
+	VBOARD_FAULT_STALL = 2,			/* stalls after task ARG of a job */
 	VBOARD_FAULT_IRQ_LATE = 3,		/* the interrupt comes ARG microseconds after completion */
 	VBOARD_FAULT_IRQ_LOST = 4,		/* INT_RAW is set, the line never rises */
 	VBOARD_FAULT_IRQ_SPURIOUS = 5,		/* the line rises with status bits ARG, without completion */
@@ -76,7 +76,7 @@ enum vboard_fault {
 	VBOARD_FAULT_DEAD = 9,			/* … for good; CLEAR with ARG = core does not revive it, a device reset does */
 	VBOARD_FAULT_UNMAPPED_HANGS = 10,	/* an unmapped access hangs the core instead of faulting */
 	VBOARD_FAULT_WRONG_BIT = 11,		/* one bit of the result of task ARG is inverted */
-	VBOARD_FAULT_STALL_REFUSED = 12,	/* an MMU bank doesn't stall when asked: ARG 0 while its core is busy, 1 also while idle */
+	VBOARD_FAULT_STALL_REFUSED = 12,	/* an MMU bank doesn't stall: ARG 0 while its core is busy, 1 also while idle */
 	VBOARD_FAULT_STALE_OPERANDS = 13,	/* the next job takes the CBUF as it is, though its reuse bits are clear */
 	VBOARD_FAULT_NEVER_STARTS = 14,		/* a job is taken and nothing happens, until all cores were reset while none ran */
 	VBOARD_FAULT_RATE_UNPOWERED = 15,	/* the next change of the rate without power kills the NPU until a device reset */

@@ -113,8 +113,8 @@ uint32_t Core::task_status() const {
 }
 
 uint32_t Core::raw_bits() const {
-  if (wiring_.options->int_raw_done_bits) return task_number_ == 0 ? kRawIdle : kRawWorked;
-  return hung_ ? kRawWorked : 0;
+  if (!wiring_.options->int_raw_done_bits) return 0;
+  return task_number_ == 0 ? kRawIdle : kRawWorked;
 }
 
 void Core::write_pc(uint32_t offset, uint32_t value) {

@@ -140,6 +140,17 @@ TEST(RawStatus, UpperBitsSayWhetherTheCoreWorked) {
   EXPECT_EQ(b.t.core_read(1, kRaw), 0x40000000u);
 }
 
+TEST(RawStatus, HasNoUpperBitsWhereTheSwitchSaysSo) {
+  ChainedBoard b({"int-raw=plain"}, 2);
+  EXPECT_EQ(b.t.core_read(0, kRaw), 0u);
+  b.t.run(b.chain);
+  EXPECT_TRUE(b.t.completed());
+  EXPECT_EQ(b.t.core_read(0, kRaw), 0u);
+  b.t.arm(VBOARD_FAULT_STALL, 0, 1);
+  b.t.run(b.chain);
+  EXPECT_EQ(b.t.core_read(0, kRaw), 0u);
+}
+
 TEST(BlockStatus, TellsOfTheJobOrNothing) {
   for (const bool running : {true, false}) {
     ChainedBoard b({running ? "s-status=running" : "s-status=zero"}, 1);

@@ -61,9 +61,7 @@ std::byte* Memory::at(uint64_t address, size_t size) {
   return bytes_.get() + (address - kBase);
 }
 
-uint32_t TaskSpec::enable() const {
-  return conv ? 0x1d : 0x18;
-}
+uint32_t TaskSpec::enable() const { return conv ? 0x1d : 0x18; }
 
 // Values as mtx512's npu_matmul.c and Mesa's rkt_regcmd.c put them there.
 std::vector<uint64_t> task_words(const TaskSpec& s) {

@@ -112,6 +112,8 @@ class TestBoard {
   void core_write(unsigned core, uint32_t offset, uint32_t value) {
     board.write32(VBOARD_BAR_REGS, core * VBOARD_CORE_STRIDE + offset, value);
   }
+  // The interrupt bits of the raw status, without those above that tell whether the core worked.
+  uint32_t raw(unsigned core = 0) { return core_read(core, 0x2c) & 0x1ffff; }
   uint32_t bank_read(unsigned bank, uint32_t offset);
   void bank_write(unsigned bank, uint32_t offset, uint32_t value);
   uint32_t control(uint32_t offset) { return board.read32(VBOARD_BAR_CONTROL, offset); }
