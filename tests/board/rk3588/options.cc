@@ -41,9 +41,8 @@ constexpr Switch kSwitches[] = {
     {"reset-values",
      {"silicon", "zero"},
      choose<&Options::reset_values_silicon>,
-     "after a reset BASE_ADDRESS is 1, INT_MASK 0x8001ffff, TASK_STATUS 0x5000 and the arbiter has its weights (dumps "
-     "of a "
-     "ROCK 5B; rockchip-npu-notes hw-byte-counters.md), or all are 0"},
+     "after a reset BASE_ADDRESS is 1, INT_MASK 0x8001ffff, TASK_STATUS 0x5000 (dumps of a ROCK 5B) and the arbiter "
+     "has its weights (rockchip-npu-notes hw-byte-counters.md), or all are 0"},
     {"s-status",
      {"running", "zero"},
      choose<&Options::s_status_running>,
@@ -51,15 +50,13 @@ constexpr Switch kSwitches[] = {
     {"op-en-zero",
      {"stops", "ignored"},
      choose<&Options::zero_stops>,
-     "OPERATION_ENABLE = 0 stops a job (gregordinary/patches rocket/090), but for the one that directly follows the 1 "
-     "(the "
-     "vendor's driver writes both), or does nothing"},
+     "OPERATION_ENABLE = 0 stops a job (gregordinary/patches rocket/090), but for one right after the 1, as the "
+     "vendor's driver writes it; or does nothing"},
     {"core-pointer",
      {"required", "optional"},
      choose<&Options::core_pointer_required>,
-     "convolutions on cores 1 and 2 hang unless bits 29:28 of the S_POINTERs of CNA and CORE were written with the "
-     "core's "
-     "number (rocket, LKML 2026-02-16), or run"},
+     "convolutions on cores 1 and 2 hang unless bits 29:28 of S_POINTER of CNA and CORE were written with the number "
+     "of the core (rocket, LKML 2026-02-16), or run"},
     {"mrdma",
      {"needed", "optional"},
      choose<&Options::mrdma_needed>,
@@ -93,7 +90,11 @@ constexpr Switch kSwitches[] = {
      choose<&Options::chained_int_accumulates>,
      "integer tasks after the first of a job add to the accumulators of the one before (rockchip-npu-notes) or not "
      "(ork-driver)"},
-    {"fp16-k128", {"refuse", "ok"}, choose<&Options::fp16_k128_refused>, "fp16 GEMMs with K = 128 fail or not"},
+    {"fp16-k128",
+     {"refuse", "ok"},
+     choose<&Options::fp16_k128_refused>,
+     "fp16 GEMMs with K = 128 are refused, the hole in the limits that ork-driver reports, or run "
+     "(rockchip-npu-notes)"},
     {"wide-cubes",
      {"wrong", "ok"},
      choose<&Options::wide_cubes_wrong>,
@@ -103,8 +104,7 @@ constexpr Switch kSwitches[] = {
      {"garbage", "strict", "off"},
      choose<&Options::cbuf>,
      "lines of features beyond their CBUF banks are garbage (rockchip-npu-notes cbuf-bank-slack.md), the task is "
-     "refused, "
-     "or the CBUF has no end"},
+     "refused, or the CBUF has no end"},
     {"int8-out",
      {"k512", "any"},
      choose<&Options::int8_out_k512>,
@@ -134,19 +134,20 @@ constexpr Switch kSwitches[] = {
     {"fault-done",
      {"retry", "drop"},
      choose<&Options::fault_retries>,
-     "after PAGE_FAULT_DONE the access is tried again, or dropped (reads give 0)"},
+     "after PAGE_FAULT_DONE the access is tried again, or dropped (reads give 0); nobody has measured it"},
     {"stall-in-fault",
      {"fails", "works"},
      choose<&Options::stall_in_fault_fails>,
-     "a stall asked for while a page fault is active never becomes active, or does"},
+     "a stall asked for while a page fault is active never becomes active (gregordinary/patches rocket/088), or does"},
     {"stall-busy",
      {"fails", "works"},
      choose<&Options::stall_while_busy_fails>,
-     "a stall asked for while the core has a job never becomes active (gregordinary/patches rocket/088), or does"},
+     "a stall asked for while the core has a job never becomes active, as that patch says of cores in the middle of "
+     "DMA, or does"},
     {"reset-mmu",
      {"clears", "keeps"},
      choose<&Options::reset_clears_mmu>,
-     "srst_h of a core clears its MMU banks, or leaves them"},
+     "srst_h of a core clears its MMU banks (gregordinary/patches rocket/088), or leaves them"},
 };
 
 std::string joined(const Switch& s, std::string_view between) {

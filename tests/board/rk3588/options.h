@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Switches of the virtual board. Where public reports about the silicon disagree, each report is a value of a switch
-// and the harsher one is the default, so that what runs here does not depend on the kinder being true. Texts are in
-// options.cc.
+// Switches of the virtual board. What was measured is the default. Where public reports about the silicon disagree,
+// each report is a value of a switch and the harsher one is the default, so that what runs here does not depend on the
+// kinder being true. Texts are in options.cc.
 #pragma once
 
 #include <cstdint>
