@@ -93,8 +93,7 @@ constexpr Switch kSwitches[] = {
     {"fp16-k128",
      {"refuse", "ok"},
      choose<&Options::fp16_k128_refused>,
-     "fp16 GEMMs with K = 128 are refused, the hole in the limits that ork-driver reports, or run "
-     "(rockchip-npu-notes)"},
+     "fp16 GEMMs with K = 128 are refused, as some report them wrong, or run (rockchip-npu-notes has bf16 of that K)"},
     {"wide-cubes",
      {"wrong", "ok"},
      choose<&Options::wide_cubes_wrong>,

@@ -212,6 +212,50 @@ INSTANTIATE_TEST_SUITE_P(Faults, FaultTest,
                                          Strike{"wrong_bit", VBOARD_FAULT_WRONG_BIT, 0}),
                          [](const auto& info) { return info.param.name; });
 
+TEST_F(DeviceTest, OperandsOfTheJobBeforeAreFoundAndTheAnswerIsRight) {
+  RknpuDevice& device = open({.verify = Verify::always});
+  const NodeSpec spec = matrix(64, 48, NodePrecision::fp16);
+  const auto residence = upload(spec);
+  const auto in = noise(std::size_t{20} * 64);
+  std::vector<float> out(std::size_t{20} * 48);
+  port_->arm(VBOARD_FAULT_STALE_OPERANDS, VBOARD_FAULT_ANY_CORE, 0, 1);
+  const auto ran = residence->run_matrix(0, 20, in, out);
+  ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
+  EXPECT_LT(relative_distance(out, product(spec, 20, in)), 2e-3);
+  EXPECT_EQ(device.counters().wrong_results, 1u);
+}
+
+// What a core's registers show, and what stays in it from job to job, may be another way on the next chip.
+class SettingTest : public DeviceTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(SettingTest, ChainsOnAllCoresAreRightWhateverTheBoardDoesBesidesComputing) {
+  rk3588::Options options;
+  ASSERT_TRUE(options.set(GetParam()));
+  open({.verify = Verify::always, .split_macs = 1}, 48u << 20, 1, options);
+  const NodeSpec spec = matrix(515, 130, NodePrecision::fp16);
+  const auto residence = upload(spec);
+  for (const uint32_t rows : {3u, 400u}) {
+    const auto in = noise(std::size_t{rows} * 515);
+    std::vector<float> out(std::size_t{rows} * 130);
+    const auto ran = residence->run_matrix(0, rows, in, out);
+    ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
+    EXPECT_LT(relative_distance(out, product(spec, rows, in)), 2e-3);
+  }
+  EXPECT_EQ(device_->counters().wrong_results, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Control, SettingTest,
+                         testing::Values("task-status=modulo", "task-status=count", "task-status=stuck",
+                                         "int-raw=plain", "reset-values=zero", "s-status=zero", "op-en-zero=ignored",
+                                         "core-pointer=optional", "mrdma=optional", "cbuf-state=cleared",
+                                         "reset-cbuf=clears", "rate-unpowered=ignored", "page-2000=zero",
+                                         "stall-busy=fails", "stall-busy=works", "reset-mmu=keeps"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace_if(name, [](char c) { return c == '-' || c == '='; }, '_');
+                           return name;
+                         });
+
 // Inverts one bit in each of two results of one pixel, so that their sum stays what it was. False: there is no such
 // pair.
 bool invert_two_that_cancel(std::span<std::byte> cube, uint32_t bit) {
