@@ -7,6 +7,7 @@
 #define RKNPU_COMPAT_H
 
 #include <linux/version.h>
+#include <linux/hrtimer.h>
 #include <linux/iommu.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
@@ -68,6 +69,17 @@ static inline struct kthread_worker *rknpu_run_worker(const char *name)
 	return kthread_run_worker(0, "%s", name);
 #else
 	return kthread_create_worker(0, "%s", name);
+#endif
+}
+
+/* 6.13 sets a timer and its function up in one. */
+static inline void rknpu_hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*fn)(struct hrtimer *timer))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, fn, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
+	timer->function = fn;
 #endif
 }
 

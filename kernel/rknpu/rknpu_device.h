@@ -2,6 +2,7 @@
 #ifndef RKNPU_DEVICE_H
 #define RKNPU_DEVICE_H
 
+#include <linux/hrtimer.h>
 #include <linux/kthread.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -47,7 +48,7 @@ struct rknpu_device {
 	 */
 	struct kthread_worker *worker;
 	struct kthread_work work;
-	struct kthread_delayed_work tick;
+	struct hrtimer tick;
 
 	spinlock_t lock;		/* @queue, job states and links, requests, @dead, @gone */
 	struct rknpu_queue queue;

@@ -21,6 +21,7 @@
 
 #define START_ATTEMPTS		3
 #define START_RETRY_MS		10
+#define TICK_MIN_NS		(NSEC_PER_MSEC / 2)	/* a look that is overdue doesn't make the thread spin */
 
 /* --- resets that someone waits for -------------------------------------------------------------------------------------------- */
 
@@ -251,16 +252,14 @@ static void run(struct rknpu_device *rdev)
 			rknpu_job_put(job);
 		}
 	}
-	if (rdev->start_after > now)
+	if (rdev->start_after > now && !gone)
 		rknpu_note_next(&next, rdev->start_after);
 
-	now = ktime_get_ns();
 	for (i = 0; i < rdev->nr_cores; i++)
 		if (rdev->cores[i].job)
 			rknpu_note_next(&next, min(rdev->cores[i].watch_at_ns, rdev->cores[i].job->deadline_ns));
 	if (next != U64_MAX)
-		kthread_mod_delayed_work(rdev->worker, &rdev->tick,
-					 next > now ? nsecs_to_jiffies(next - now) + 1 : 1);
+		hrtimer_start(&rdev->tick, ns_to_ktime(max(next, ktime_get_ns() + TICK_MIN_NS)), HRTIMER_MODE_ABS);
 }
 
 static void work_fn(struct kthread_work *work)
@@ -268,9 +267,11 @@ static void work_fn(struct kthread_work *work)
 	run(container_of(work, struct rknpu_device, work));
 }
 
-static void tick_fn(struct kthread_work *work)
+/* A jiffy may be longer than what a core takes to come to rest. */
+static enum hrtimer_restart tick_fn(struct hrtimer *tick)
 {
-	run(container_of(work, struct rknpu_device, tick.work));
+	rknpu_sched_kick(container_of(tick, struct rknpu_device, tick));
+	return HRTIMER_NORESTART;
 }
 
 void rknpu_sched_kick(struct rknpu_device *rdev)
@@ -328,7 +329,7 @@ int rknpu_sched_init(struct rknpu_device *rdev)
 	rknpu_queue_init(&rdev->queue);
 	init_waitqueue_head(&rdev->reset_done);
 	kthread_init_work(&rdev->work, work_fn);
-	kthread_init_delayed_work(&rdev->tick, tick_fn);
+	rknpu_hrtimer_setup(&rdev->tick, tick_fn);
 	rdev->worker = rknpu_run_worker("rknpu");
 	if (IS_ERR(rdev->worker))
 		return PTR_ERR(rdev->worker);
@@ -338,6 +339,6 @@ int rknpu_sched_init(struct rknpu_device *rdev)
 
 void rknpu_sched_fini(struct rknpu_device *rdev)
 {
-	kthread_cancel_delayed_work_sync(&rdev->tick);
+	hrtimer_cancel(&rdev->tick);
 	kthread_destroy_worker(rdev->worker);
 }
