@@ -159,7 +159,7 @@ void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, 
 	spin_unlock_irq(&core->irq_lock);
 }
 
-static int core_reset(struct rknpu_core *core)
+static int core_assert(struct rknpu_core *core)
 {
 	unsigned int i;
 	int ret = 0, err;
@@ -169,10 +169,15 @@ static int core_reset(struct rknpu_core *core)
 		ret = ret ?: err;
 	}
 	err = rknpu_node_reset(core->node, core->node_index, true);
-	ret = ret ?: err;
-	udelay(RESET_HOLD_US);
-	err = rknpu_node_reset(core->node, core->node_index, false);
-	ret = ret ?: err;
+	return ret ?: err;
+}
+
+static int core_deassert(struct rknpu_core *core)
+{
+	unsigned int i;
+	int ret, err;
+
+	ret = rknpu_node_reset(core->node, core->node_index, false);
 	for (i = ARRAY_SIZE(core->resets); i--;) {
 		err = reset_control_deassert(core->resets[i]);
 		ret = ret ?: err;
@@ -180,11 +185,18 @@ static int core_reset(struct rknpu_core *core)
 	return ret;
 }
 
-int rknpu_core_halt(struct rknpu_core *core)
+static int core_reset(struct rknpu_core *core)
 {
-	struct rknpu_device *rdev = core->rdev;
-	int ret;
+	int ret, err;
 
+	ret = core_assert(core);
+	udelay(RESET_HOLD_US);
+	err = core_deassert(core);
+	return ret ?: err;
+}
+
+static void core_disarm(struct rknpu_core *core)
+{
 	spin_lock_irq(&core->irq_lock);
 	core->armed = false;
 	core->complete = false;
@@ -192,7 +204,28 @@ int rknpu_core_halt(struct rknpu_core *core)
 	writel(0, core->pc + RKNPU_PC_INT_MASK);
 	writel(0, core->pc + RKNPU_PC_OP_EN);
 	spin_unlock_irq(&core->irq_lock);
+}
 
+static int core_after_reset(struct rknpu_core *core, int ret)
+{
+	spin_lock_irq(&core->irq_lock);
+	writel(0, core->pc + RKNPU_PC_INT_MASK);
+	writel(RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
+	spin_unlock_irq(&core->irq_lock);
+	if (ret)
+		dev_err(rknpu_core_dev(core), "core %u can't be stopped: %d\n", core->index, ret);
+	if (!ret && readl(core->pc + RKNPU_PC_VERSION) == ~0u) {
+		dev_err(rknpu_core_dev(core), "core %u doesn't answer after a reset\n", core->index);
+		ret = -EIO;
+	}
+	return ret;
+}
+
+int rknpu_core_halt(struct rknpu_core *core)
+{
+	int ret;
+
+	core_disarm(core);
 	/*
 	 * First the core, then its MMU: as long as the core can do DMA the space that it does it in must stay what it is. Only when the reset
 	 * has ended all its transactions is the bank's fault, if any, acknowledged (before, it would replay the access) and its table
@@ -201,27 +234,43 @@ int rknpu_core_halt(struct rknpu_core *core)
 	 * While the core is in reset nobody may touch it or its banks: no handler on the interrupt line, ours or the IOMMU driver's, and nobody who
 	 * zaps, for which the unit's lock is held.
 	 */
-	atomic64_inc(&rdev->resets);
-	if (!core->can_reset) {
-		ret = rknpu_mmu_wait_idle(core->unit);
-	} else {
-		disable_irq(core->irq);
-		mutex_lock(&core->unit->lock);
-		ret = core_reset(core);
-		mutex_unlock(&core->unit->lock);
-		spin_lock_irq(&core->irq_lock);
-		writel(0, core->pc + RKNPU_PC_INT_MASK);
-		writel(RKNPU_INT_ALL, core->pc + RKNPU_PC_INT_CLEAR);
-		spin_unlock_irq(&core->irq_lock);
-		enable_irq(core->irq);
-	}
-	if (ret)
-		dev_err(rknpu_core_dev(core), "core %u can't be stopped: %d\n", core->index, ret);
-	if (!ret && readl(core->pc + RKNPU_PC_VERSION) == ~0u) {
-		dev_err(rknpu_core_dev(core), "core %u doesn't answer after a reset\n", core->index);
-		ret = -EIO;
-	}
+	atomic64_inc(&core->rdev->resets);
+	if (!core->can_reset)
+		return core_after_reset(core, rknpu_mmu_wait_idle(core->unit));
+	disable_irq(core->irq);
+	mutex_lock(&core->unit->lock);
+	ret = core_reset(core);
+	mutex_unlock(&core->unit->lock);
+	ret = core_after_reset(core, ret);
+	enable_irq(core->irq);
 	return ret;
+}
+
+u32 rknpu_cores_reset_together(struct rknpu_device *rdev)
+{
+	int ret[RKNPU_MAX_CORES] = {};
+	unsigned int i;
+	u32 failed = 0;
+
+	for (i = 0; i < rdev->nr_cores; i++) {
+		core_disarm(&rdev->cores[i]);
+		disable_irq(rdev->cores[i].irq);
+	}
+	for (i = 0; i < rdev->nr_units; i++)
+		mutex_lock_nested(&rdev->units[i].lock, i);
+	for (i = 0; i < rdev->nr_cores; i++)
+		ret[i] = core_assert(&rdev->cores[i]);
+	udelay(RESET_HOLD_US);
+	for (i = 0; i < rdev->nr_cores; i++)
+		ret[i] = core_deassert(&rdev->cores[i]) ?: ret[i];
+	for (i = rdev->nr_units; i--;)
+		mutex_unlock(&rdev->units[i].lock);
+	for (i = 0; i < rdev->nr_cores; i++) {
+		if (core_after_reset(&rdev->cores[i], ret[i]))
+			failed |= BIT(i);
+		enable_irq(rdev->cores[i].irq);
+	}
+	return failed;
 }
 
 int rknpu_core_stop(struct rknpu_core *core)

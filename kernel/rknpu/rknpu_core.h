@@ -16,6 +16,13 @@ struct rknpu_mmu_unit;
 struct rknpu_node;
 struct rknpu_part;
 
+/* For cores that never start what they are given (rknpu_recover.c). */
+enum rknpu_last_resort {
+	RKNPU_RESORT_NONE,
+	RKNPU_RESORT_CORES,	/* all cores are reset together */
+	RKNPU_RESORT_MMUS,	/* and their MMUs */
+};
+
 /* What the interrupt handlers saw of a page fault. */
 struct rknpu_fault {
 	bool valid;
@@ -63,6 +70,7 @@ struct rknpu_core {
 	u64 watch_at_ns;		/* the next look, in case an interrupt got lost */
 	unsigned int watch_ms;		/* until then: more and more while an end is in doubt, else 0 */
 	unsigned int strikes;		/* failures in a row without a single completed task */
+	unsigned int unstarted;		/* … without a sign that it began */
 	u64 started_ns;
 
 	u64 busy_ns;			/* under rdev->lock */
@@ -82,6 +90,8 @@ enum rknpu_verdict rknpu_core_poll(struct rknpu_core *core, bool last, u32 *raw)
 int rknpu_core_halt(struct rknpu_core *core);
 /* The same, and the MMU, too, for a core behind whose unit nothing else runs. */
 int rknpu_core_stop(struct rknpu_core *core);
+/* All at once, which none of them runs behind. Those that didn't come out of it. Their MMUs as after rknpu_core_halt(). */
+u32 rknpu_cores_reset_together(struct rknpu_device *rdev);
 int rknpu_core_request_irq(struct rknpu_core *core);
 /* Takes the handler's right to touch registers away, or gives it. */
 void rknpu_core_irq_enable(struct rknpu_core *core, bool on);

@@ -50,6 +50,9 @@ struct rknpu_device {
 	struct kthread_work work;
 	struct hrtimer tick;
 
+	/* Worker: cores don't start what they are given. Nothing starts until all are idle and were reset. */
+	enum rknpu_last_resort last_resort;
+
 	spinlock_t lock;		/* @queue, job states and links, requests, @dead, @gone */
 	struct rknpu_queue queue;
 	unsigned int jobs_queued;
@@ -72,6 +75,7 @@ struct rknpu_device {
 	atomic64_t job_seq;
 	atomic64_t iova_bytes;
 	atomic64_t resets;
+	atomic64_t resets_together;	/* of all cores, as the last resort */
 	atomic64_t timeouts;
 	atomic64_t page_faults;
 	atomic64_t switches;

@@ -48,6 +48,11 @@ void rknpu_done_start(struct rknpu_done *done, u32 want_bits, u32 want_tasks, co
 	done->doubt = 0;
 }
 
+bool rknpu_done_unstarted(const struct rknpu_done *done)
+{
+	return !done->progress && !done->worked;
+}
+
 static void done_note(struct rknpu_done *done, const struct rknpu_look *look)
 {
 	bool moved = look->tasks != done->seen_tasks || look->running != done->seen_running;

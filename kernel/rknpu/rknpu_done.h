@@ -69,6 +69,8 @@ struct rknpu_done {
 
 /* A chunk starts. @first is what the registers show right after. */
 void rknpu_done_start(struct rknpu_done *done, u32 want_bits, u32 want_tasks, const struct rknpu_look *first);
+/* Nothing showed that it ever began. */
+bool rknpu_done_unstarted(const struct rknpu_done *done);
 enum rknpu_verdict rknpu_done_look(struct rknpu_done *done, const struct rknpu_look *look);
 /* Interrupt bits come in ping-pong pairs, of which either one may be set. */
 u32 rknpu_int_widen(u32 status);

@@ -153,6 +153,18 @@ int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit)
 	return ret;
 }
 
+void rknpu_mmu_force_reset(struct rknpu_mmu_unit *unit)
+{
+	int ret = 0;
+
+	mutex_lock(&unit->lock);
+	if (unit->powered && unit->rdev->mmu->force_reset)
+		ret = unit->rdev->mmu->force_reset(unit);
+	mutex_unlock(&unit->lock);
+	if (ret)
+		dev_err(unit->dev, "MMU unit %u doesn't take its own reset: %d\n", unit->index, ret);
+}
+
 int rknpu_mmu_probe_begin(struct rknpu_mmu_unit *unit)
 {
 	int ret = 0;

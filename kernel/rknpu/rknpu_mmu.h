@@ -30,6 +30,7 @@ struct sg_table;
  * @idle: no transaction under way. NULL if it can't be told.
  * @power_lost: registers are gone. Under unit->lock.
  * @after_reset: the core was reset; bring the unit to where @attach works. Under unit->lock.
+ * @force_reset: the unit's own reset, its cores being out of theirs. NULL if each attach does that. Under unit->lock.
  * @probe_begin, @probe_end: around a look at whether a core lives: between them every access behind the unit, to which no space is attached, faults and
  *	is reported. NULL if that is so anyway. Under unit->lock.
  * @irq: in interrupt context: quieten the unit and say what happened; true if it was this unit. NULL if another driver does.
@@ -49,6 +50,7 @@ struct rknpu_mmu_ops {
 	bool (*idle)(struct rknpu_mmu_unit *unit);
 	void (*power_lost)(struct rknpu_mmu_unit *unit);
 	int (*after_reset)(struct rknpu_mmu_unit *unit);
+	int (*force_reset)(struct rknpu_mmu_unit *unit);
 	int (*probe_begin)(struct rknpu_mmu_unit *unit);
 	void (*probe_end)(struct rknpu_mmu_unit *unit);
 	bool (*irq)(struct rknpu_mmu_unit *unit, struct rknpu_fault *fault);
@@ -102,6 +104,8 @@ int rknpu_mmu_evict_space(struct rknpu_space *space, u32 *cores);
 bool rknpu_mmu_idle(struct rknpu_mmu_unit *unit);
 int rknpu_mmu_wait_idle(struct rknpu_mmu_unit *unit);
 int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit);
+/* Before that, as the last resort. */
+void rknpu_mmu_force_reset(struct rknpu_mmu_unit *unit);
 void rknpu_mmu_must_reattach(struct rknpu_mmu_unit *unit);
 /* Around a look at whether a core lives, its unit idle and after a reset. */
 int rknpu_mmu_probe_begin(struct rknpu_mmu_unit *unit);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The MMU's banks in our own hands. A switch of spaces is the light one: stall, directory address, zap, unstall; no forced reset, ever.
+ * The MMU's banks in our own hands. A switch of spaces is the light one: stall, directory address, zap, unstall; a forced reset is
+ * the last resort for cores that never start.
  * A unit without a space translates by an empty directory, so that a core that does what it should not reaches nothing.
  */
 #include <linux/dma-mapping.h>
@@ -231,6 +232,24 @@ static int bank_after_reset(struct rknpu_mmu_unit *unit)
 	return ret;
 }
 
+/* It ends when the directory's address, which was there before, reads 0 (mainline's rockchip-iommu.c waits for the same). */
+static int bank_force_reset(struct rknpu_mmu_unit *unit)
+{
+	unsigned int i;
+	int ret = 0, err;
+	u32 dir;
+
+	for (i = 0; i < unit->nr_banks; i++) {
+		void __iomem *bank = unit->banks[i];
+
+		bank_write(bank, RKNPU_MMU_DTE_ADDR, unit->block_dma);
+		bank_command(bank, RKNPU_MMU_CMD_FORCE_RESET);
+		err = readl_poll_timeout(bank + RKNPU_MMU_DTE_ADDR, dir, !dir, 10, BANK_WAIT_US);
+		ret = ret ?: err;
+	}
+	return ret;
+}
+
 static bool bank_irq(struct rknpu_mmu_unit *unit, struct rknpu_fault *fault)
 {
 	bool mine = false;
@@ -272,5 +291,6 @@ const struct rknpu_mmu_ops rknpu_mmu_bank_ops = {
 	.idle = bank_idle,
 	.power_lost = bank_power_lost,
 	.after_reset = bank_after_reset,
+	.force_reset = bank_force_reset,
 	.irq = bank_irq,
 };

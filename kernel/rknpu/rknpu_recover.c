@@ -3,6 +3,7 @@
 #include <linux/delay.h>
 #include <linux/device.h>
 #include <linux/kobject.h>
+#include <linux/log2.h>
 #include <linux/module.h>
 
 #include "rknpu_core.h"
@@ -173,10 +174,56 @@ static void core_strike(struct rknpu_core *core, bool progress)
 		rknpu_core_set_dead(core);
 }
 
+/*
+ * Some jobs never start although every register is as with good ones, and this core's reset doesn't help; that of all cores while none works,
+ * which the vendor's driver does, was seen to (ork-driver, DOORBELL_STALL_WIP.md). So the second failure in a row of that kind asks for that, which
+ * costs the others a pause, and the third for the MMUs' own resets, too. As a client may have brought it about, it becomes rare after that.
+ */
+static void core_unstarted(struct rknpu_core *core)
+{
+	unsigned int n = ++core->unstarted;
+
+	if (n == 2)
+		core->rdev->last_resort = max(core->rdev->last_resort, RKNPU_RESORT_CORES);
+	else if (n == 3 || (n > 3 && is_power_of_2(n)))
+		core->rdev->last_resort = RKNPU_RESORT_MMUS;
+}
+
+bool rknpu_last_resort(struct rknpu_device *rdev)
+{
+	enum rknpu_last_resort resort = rdev->last_resort;
+	unsigned int i, k;
+	u32 failed;
+
+	if (!resort)
+		return true;
+	for (i = 0; i < rdev->nr_cores; i++)
+		if (rdev->cores[i].job)
+			return false;
+	rdev->last_resort = RKNPU_RESORT_NONE;
+	if (rknpu_power_get_all(rdev))
+		return true;
+	dev_warn(rknpu_dma_dev(rdev), "jobs don't start: all cores are reset together%s\n",
+		 resort == RKNPU_RESORT_MMUS ? ", and their MMUs" : "");
+	atomic64_inc(&rdev->resets_together);
+	failed = rknpu_cores_reset_together(rdev);
+	for (i = 0; i < rdev->nr_units; i++) {
+		if (resort == RKNPU_RESORT_MMUS)
+			rknpu_mmu_force_reset(&rdev->units[i]);
+		if (rknpu_mmu_after_reset(&rdev->units[i]))
+			failed |= rdev->units[i].cores;
+	}
+	for (k = 0; k < rdev->nr_cores; k++)
+		if (failed & BIT(k))
+			rknpu_core_set_dead(&rdev->cores[k]);
+	rknpu_power_put_all(rdev);
+	return true;
+}
+
 void rknpu_core_timed_out(struct rknpu_core *core, const char *why, u32 raw, int result)
 {
 	struct rknpu_job *job = core->job;
-	bool progress;
+	bool progress, unstarted;
 
 	atomic64_inc(&core->rdev->timeouts);
 	dev_warn_ratelimited(rknpu_core_dev(core),
@@ -184,7 +231,12 @@ void rknpu_core_timed_out(struct rknpu_core *core, const char *why, u32 raw, int
 			     core->index, job->entry.seq, job->file->pid, job->file->comm, why,
 			     (ktime_get_ns() - job->started_ns) / NSEC_PER_MSEC, core->done.seen_tasks, core->done.want_tasks, raw);
 	progress = core->part->tasks_done || core->done.progress;
+	unstarted = !progress && rknpu_done_unstarted(&core->done);
 	rknpu_job_fail(job, RKNPU_JOB_FAILED, result);
+	if (unstarted)
+		core_unstarted(core);
+	else
+		core->unstarted = 0;
 	core_strike(core, progress);
 }
 

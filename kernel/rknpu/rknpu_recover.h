@@ -23,6 +23,8 @@ void rknpu_stop_cores(struct rknpu_device *rdev, u32 cores);
 void rknpu_job_release_cores(struct rknpu_job *job);
 /* Stops all cores of the job, the guilty one and those that worked with it, then ends it. */
 void rknpu_job_fail(struct rknpu_job *job, enum rknpu_job_state to, int result);
+/* What rdev->last_resort asks for, as soon as no core has a job. False if it must wait, and nothing may start until then. */
+bool rknpu_last_resort(struct rknpu_device *rdev);
 /* The job's failure by this core. @raw is INT_RAW, for the log. The core may be dead afterwards. */
 void rknpu_core_timed_out(struct rknpu_core *core, const char *why, u32 raw, int result);
 void rknpu_core_page_fault(struct rknpu_core *core, const struct rknpu_fault *fault);

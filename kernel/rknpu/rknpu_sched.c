@@ -53,6 +53,7 @@ static void do_resets(struct rknpu_device *rdev)
 			/* It lives until the stop says otherwise. */
 			if (revive) {
 				core->strikes = 0;
+				core->unstarted = 0;
 				spin_lock_irq(&rdev->lock);
 				rdev->dead_cores &= ~BIT(i);
 				rdev->dead = false;
@@ -245,7 +246,7 @@ static void run(struct rknpu_device *rdev)
 	spin_unlock_irq(&rdev->lock);
 	if (dead || gone) {
 		fail_all(rdev);
-	} else if (now >= rdev->start_after) {
+	} else if (rknpu_last_resort(rdev) && now >= rdev->start_after) {
 		while (rdev->start_after <= now && (job = pick(rdev, &cores))) {
 			rknpu_job_get(job);
 			start(rdev, job, cores);

@@ -28,6 +28,7 @@ static void core_chunk_done(struct rknpu_core *core)
 	part->tasks_done += chunk->tasks;
 	part->next++;
 	core->strikes = 0;
+	core->unstarted = 0;
 	core->fault_held = false;
 	core->watch_ms = 0;
 	core->watch_at_ns = ktime_get_ns() + rknpu_ms_to_ns(RKNPU_WATCH_MS);
