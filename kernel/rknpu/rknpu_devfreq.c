@@ -3,6 +3,10 @@
  * The clock follows the load. There is one for all cores, so there is one devfreq, on the first node, and its load is that of the busiest core.
  * The OPP core sets clock and voltage; where the table has voltages for two supplies (cores and their memories) they are set here, memories
  * first on the way up and last on the way down, so that they are never lower than the cores'.
+ *
+ * The rate is set by firmware, which hangs if no core has power then, and a core that gets its power at a high rate may lock up
+ * (gregordinary/rockchip-npu-notes, perf/clock.md). So it changes only between the first node's resume and the last one's suspend, whoever asks, and
+ * is the lowest outside of that. Not for each core: that costs more than it saves (same source).
  */
 #include <linux/clk.h>
 #include <linux/devfreq.h>
@@ -29,6 +33,9 @@
  * @nr_supplies: how many voltages the table has
  * @supplies_on: they are enabled for the OPP core, which disables them in the end
  * @at_ns, @busy_ns: the last sample; under devfreq's own lock
+ * @rate_lock: the next two, and all changes of the rate; within devfreq's own lock
+ * @powered: some node has power
+ * @hz: what devfreq wants, for when one has
  */
 struct rknpu_devfreq {
 	struct rknpu_device *rdev;
@@ -38,6 +45,9 @@ struct rknpu_devfreq {
 	int config;
 	unsigned int nr_supplies;
 	bool supplies_on;
+	struct mutex rate_lock;
+	bool powered;
+	unsigned long hz;
 	u64 at_ns;
 	u64 busy_ns[RKNPU_MAX_CORES];
 #if IS_ENABLED(CONFIG_DEVFREQ_GOV_SIMPLE_ONDEMAND)
@@ -45,14 +55,42 @@ struct rknpu_devfreq {
 #endif
 };
 
+/* Limits of PM QoS and of sysfs come here without power, too. */
 static int target(struct device *dev, unsigned long *hz, u32 flags)
 {
+	struct rknpu_node *node = dev_get_drvdata(dev);
+	struct rknpu_devfreq *df = node->rdev->devfreq;
 	struct dev_pm_opp *opp = devfreq_recommended_opp(dev, hz, flags);
+	int ret = 0;
 
 	if (IS_ERR(opp))
 		return PTR_ERR(opp);
 	dev_pm_opp_put(opp);
-	return dev_pm_opp_set_rate(dev, *hz);
+	mutex_lock(&df->rate_lock);
+	if (df->powered)
+		ret = dev_pm_opp_set_rate(dev, *hz);
+	if (!ret)
+		df->hz = *hz;
+	mutex_unlock(&df->rate_lock);
+	return ret;
+}
+
+/* The last node is about to lose its power, or lets go of the table. */
+static void park(struct rknpu_devfreq *df)
+{
+	unsigned long lowest = 0;
+	struct dev_pm_opp *opp = dev_pm_opp_find_freq_ceil(df->node->dev, &lowest);
+	int ret = PTR_ERR_OR_ZERO(opp);
+
+	if (!ret)
+		dev_pm_opp_put(opp);
+	mutex_lock(&df->rate_lock);
+	if (df->powered && !ret)
+		ret = dev_pm_opp_set_rate(df->node->dev, lowest);
+	df->powered = false;
+	mutex_unlock(&df->rate_lock);
+	if (ret)
+		dev_warn(df->node->dev, "the clock stays as it is without power: %d\n", ret);
 }
 
 static int get_cur_freq(struct device *dev, unsigned long *hz)
@@ -214,6 +252,14 @@ err_config:
 
 static void bring_back(struct rknpu_devfreq *df)
 {
+	int ret;
+
+	mutex_lock(&df->rate_lock);
+	df->powered = true;
+	ret = dev_pm_opp_set_rate(df->node->dev, df->hz);
+	mutex_unlock(&df->rate_lock);
+	if (ret)
+		dev_warn_ratelimited(df->node->dev, "the clock can't be set to %lu Hz: %d\n", df->hz, ret);
 	/* The time without power says nothing. */
 	mutex_lock(&df->devfreq->lock);
 	rknpu_cores_busy_ns(df->rdev, &df->at_ns, df->busy_ns);
@@ -239,11 +285,17 @@ int rknpu_devfreq_init(struct rknpu_device *rdev)
 		return -ENOMEM;
 	df->rdev = rdev;
 	df->node = node;
+	df->powered = true;
+	mutex_init(&df->rate_lock);
+	ret = rknpu_power_get(&rdev->cores[0]);
+	if (ret) {
+		kfree(df);
+		return ret;
+	}
 	mutex_lock(&rdev->devfreq_lock);
 	ret = add(df);
-	if (!ret && !rdev->nodes_on)
-		devfreq_suspend_device(df->devfreq);
 	mutex_unlock(&rdev->devfreq_lock);
+	rknpu_power_put(&rdev->cores[0]);
 	if (!ret)
 		return 0;
 	kfree(df);
@@ -261,6 +313,7 @@ void rknpu_devfreq_fini(struct rknpu_device *rdev)
 	df = rdev->devfreq;
 	if (df) {
 		devfreq_remove_device(df->devfreq);
+		park(df);
 		rdev->devfreq = NULL;
 		dev_pm_opp_of_remove_table(df->node->dev);
 		dev_pm_opp_clear_config(df->config);
@@ -280,8 +333,10 @@ void rknpu_devfreq_resume(struct rknpu_device *rdev)
 void rknpu_devfreq_suspend(struct rknpu_device *rdev)
 {
 	mutex_lock(&rdev->devfreq_lock);
-	if (!--rdev->nodes_on && rdev->devfreq)
+	if (!--rdev->nodes_on && rdev->devfreq) {
 		devfreq_suspend_device(rdev->devfreq->devfreq);
+		park(rdev->devfreq);
+	}
 	mutex_unlock(&rdev->devfreq_lock);
 }
 

@@ -59,6 +59,7 @@ struct rknpu_device {
 	unsigned int jobs_running;
 	bool dead;			/* no core is left that works */
 	bool gone;			/* the hardware is being taken away */
+	unsigned int paused;		/* nothing starts; by each node that sleeps */
 	u32 dead_cores;
 	u32 reset_wanted;		/* cores that must be stopped and reset */
 	u64 reset_since_ns[RKNPU_MAX_CORES];	/* unless what runs there began later */

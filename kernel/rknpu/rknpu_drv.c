@@ -157,9 +157,15 @@ static void rknpu_remove(struct platform_device *pdev)
 
 RKNPU_DEFINE_REMOVE(rknpu_remove)
 
+static void rknpu_shutdown(struct platform_device *pdev)
+{
+	rknpu_power_shutdown(platform_get_drvdata(pdev));
+}
+
 static struct platform_driver rknpu_driver = {
 	.probe = rknpu_probe,
 	RKNPU_REMOVE(rknpu_remove),
+	.shutdown = rknpu_shutdown,
 	.id_table = rknpu_id_table,
 	.driver = {
 		.name = "npud-rknpu",

@@ -591,7 +591,7 @@ int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_
 	deps_arm(job);
 
 	if (!(args->flags & RKNPU_JOB_NONBLOCK)) {
-		ret = wait_for_completion_killable(&job->done);
+		ret = wait_for_completion_state(&job->done, TASK_KILLABLE | TASK_FREEZABLE);
 		if (ret) {
 			/* The caller dies; what it held goes when the core has let go of it. */
 			rknpu_job_cancel(job, -EINTR);

@@ -8,9 +8,12 @@
 #include "rknpu_device.h"
 #include "rknpu_mmu.h"
 #include "rknpu_power.h"
+#include "rknpu_sched.h"
 #include "../include/rknpu/rknpu_platform.h"
 
 #define DEFAULT_AUTOSUSPEND_MS	3000
+#define SLEEP_WAIT_MS		10000	/* for jobs to end */
+#define SHUTDOWN_WAIT_MS	500	/* … before they are made to */
 
 static int board_power(struct rknpu_node *node, bool on)
 {
@@ -73,9 +76,11 @@ static int rknpu_runtime_suspend(struct device *dev)
 
 	if (!node->rdev)
 		return 0;
-	for (i = 0; i < node->nr_cores; i++) {
-		if (node->cores[i]->job)
+	/* None of them, or all. */
+	for (i = 0; i < node->nr_cores; i++)
+		if (READ_ONCE(node->cores[i]->job))
 			return -EBUSY;
+	for (i = 0; i < node->nr_cores; i++) {
 		rknpu_core_irq_enable(node->cores[i], false);
 		rknpu_mmu_set_power(node->cores[i]->unit, false);
 	}
@@ -85,9 +90,45 @@ static int rknpu_runtime_suspend(struct device *dev)
 	return 0;
 }
 
+/* The first of the nodes waits for what runs; jobs that are queued wait until the last one is back. */
+static int rknpu_suspend(struct device *dev)
+{
+	struct rknpu_node *node = dev_get_drvdata(dev);
+	struct rknpu_device *rdev = node->rdev;
+	int ret = 0;
+
+	if (rdev && !rknpu_sched_pause(rdev, SLEEP_WAIT_MS)) {
+		dev_warn(dev, "jobs don't end: no suspend\n");
+		ret = -EBUSY;
+	}
+	ret = ret ?: pm_runtime_force_suspend(dev);
+	if (ret && rdev)
+		rknpu_sched_resume(rdev);
+	return ret;
+}
+
+static int rknpu_resume(struct device *dev)
+{
+	struct rknpu_node *node = dev_get_drvdata(dev);
+	int ret = pm_runtime_force_resume(dev);
+
+	if (node->rdev)
+		rknpu_sched_resume(node->rdev);
+	return ret;
+}
+
+void rknpu_power_shutdown(struct rknpu_node *node)
+{
+	struct rknpu_device *rdev = node->rdev;
+
+	if (rdev && !rknpu_sched_pause(rdev, SHUTDOWN_WAIT_MS))
+		rknpu_sched_reset_cores(rdev, rknpu_all_cores(rdev), U64_MAX);
+	pm_runtime_force_suspend(node->dev);
+}
+
 const struct dev_pm_ops rknpu_pm_ops = {
 	RUNTIME_PM_OPS(rknpu_runtime_suspend, rknpu_runtime_resume, NULL)
-	SYSTEM_SLEEP_PM_OPS(pm_runtime_force_suspend, pm_runtime_force_resume)
+	SYSTEM_SLEEP_PM_OPS(rknpu_suspend, rknpu_resume)
 };
 
 int rknpu_power_init(struct rknpu_device *rdev)
@@ -113,12 +154,8 @@ void rknpu_power_fini(struct rknpu_device *rdev)
 		struct device *dev = rdev->nodes[i]->dev;
 
 		pm_runtime_dont_use_autosuspend(dev);
-		pm_runtime_suspend(dev);
-		pm_runtime_disable(dev);
-		if (!pm_runtime_status_suspended(dev)) {
-			rknpu_runtime_suspend(dev);
-			pm_runtime_set_suspended(dev);
-		}
+		/* Whoever still holds a reference: the power domain must be off before the supplies, which devres takes. */
+		pm_runtime_force_suspend(dev);
 	}
 }
 

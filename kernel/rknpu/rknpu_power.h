@@ -51,6 +51,8 @@ extern const struct dev_pm_ops rknpu_pm_ops;
 
 int rknpu_power_init(struct rknpu_device *rdev);
 void rknpu_power_fini(struct rknpu_device *rdev);
+/* The system goes down or boots another kernel: no core does DMA after this, and none has power. */
+void rknpu_power_shutdown(struct rknpu_node *node);
 /* A reference each; from commit to completion of a job. Process context. */
 int rknpu_power_get(struct rknpu_core *core);
 void rknpu_power_put(struct rknpu_core *core);

@@ -94,7 +94,7 @@ static struct rknpu_job *pick(struct rknpu_device *rdev, u32 *cores)
 			.busy_ns = core->busy_ns,
 		};
 	}
-	entry = rdev->gone ? NULL : rknpu_queue_pick(&rdev->queue, state, rdev->nr_cores, cores);
+	entry = rdev->gone || rdev->paused ? NULL : rknpu_queue_pick(&rdev->queue, state, rdev->nr_cores, cores);
 	if (entry) {
 		job = container_of(entry, struct rknpu_job, entry);
 		rknpu_job_move(job, RKNPU_JOB_RUNNING);
@@ -233,10 +233,18 @@ static void run(struct rknpu_device *rdev)
 {
 	u64 now = ktime_get_ns(), next = U64_MAX;
 	struct rknpu_job *job;
-	bool dead, gone;
+	bool dead, gone, paused, busy;
 	unsigned int i;
 	u32 cores;
 
+	spin_lock_irq(&rdev->lock);
+	paused = rdev->paused;
+	busy = rdev->jobs_running;
+	gone = rdev->gone;
+	spin_unlock_irq(&rdev->lock);
+	/* Without power soon, if not yet. What is asked for waits. */
+	if (paused && !busy && !gone)
+		return;
 	do_resets(rdev);
 	rknpu_watch_jobs(rdev, now, &next);
 
@@ -259,6 +267,8 @@ static void run(struct rknpu_device *rdev)
 	for (i = 0; i < rdev->nr_cores; i++)
 		if (rdev->cores[i].job)
 			rknpu_note_next(&next, min(rdev->cores[i].watch_at_ns, rdev->cores[i].job->deadline_ns));
+	if (READ_ONCE(rdev->paused))
+		wake_up_all(&rdev->reset_done);
 	if (next != U64_MAX)
 		hrtimer_start(&rdev->tick, ns_to_ktime(max(next, ktime_get_ns() + TICK_MIN_NS)), HRTIMER_MODE_ABS);
 }
@@ -305,6 +315,27 @@ void rknpu_sched_revive(struct rknpu_device *rdev)
 	spin_unlock_irq(&rdev->lock);
 	rknpu_sched_kick(rdev);
 	kthread_flush_work(&rdev->work);
+}
+
+bool rknpu_sched_pause(struct rknpu_device *rdev, unsigned int ms)
+{
+	spin_lock_irq(&rdev->lock);
+	rdev->paused++;
+	spin_unlock_irq(&rdev->lock);
+	rknpu_sched_kick(rdev);
+	if (!wait_event_timeout(rdev->reset_done, !READ_ONCE(rdev->jobs_running), msecs_to_jiffies(ms)))
+		return false;
+	/* What it was about. */
+	kthread_flush_work(&rdev->work);
+	return true;
+}
+
+void rknpu_sched_resume(struct rknpu_device *rdev)
+{
+	spin_lock_irq(&rdev->lock);
+	rdev->paused--;
+	spin_unlock_irq(&rdev->lock);
+	rknpu_sched_kick(rdev);
 }
 
 void rknpu_sched_stop(struct rknpu_device *rdev)

@@ -18,6 +18,12 @@ void rknpu_sched_kick(struct rknpu_device *rdev);
 void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores, u64 since_ns);
 /* Resets all cores that run nothing, dead ones, too, which live again if they answer. */
 void rknpu_sched_revive(struct rknpu_device *rdev);
+/*
+ * Nothing starts until rknpu_sched_resume() has been called as often. True if nothing runs any more; the thread leaves the hardware alone then.
+ * False if that took longer than @ms.
+ */
+bool rknpu_sched_pause(struct rknpu_device *rdev, unsigned int ms);
+void rknpu_sched_resume(struct rknpu_device *rdev);
 /* The hardware goes: fails what is there, starts nothing any more. */
 void rknpu_sched_stop(struct rknpu_device *rdev);
 

@@ -156,6 +156,8 @@ static int supply_disable(struct regulator_dev *rdev)
 {
 	struct vboard_supply *supply = rdev_get_drvdata(rdev);
 
+	if (vboard_read(supply->soc->board, VBOARD_POWER))
+		dev_WARN(&supply->soc->board->pdev->dev, "driver fault: supply %s goes while a power domain is on\n", supply->desc.name);
 	supply->on = false;
 	return 0;
 }

@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
     const struct test *tests;
     unsigned count;
   } parts[] = {
-      {space_tests, space_test_count}, {job_tests, job_test_count}, {security_tests, security_test_count}, {isolation_tests, isolation_test_count}, {race_tests, race_test_count}, {silicon_tests, silicon_test_count}, {&last, 1},
+      {space_tests, space_test_count}, {job_tests, job_test_count}, {security_tests, security_test_count}, {isolation_tests, isolation_test_count}, {race_tests, race_test_count}, {silicon_tests, silicon_test_count}, {power_tests, power_test_count}, {&last, 1},
   };
   const unsigned part_count = sizeof(parts) / sizeof(parts[0]);
   unsigned total = 0, filled = 0;

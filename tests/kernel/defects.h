@@ -26,6 +26,8 @@ extern const struct test race_tests[];
 extern const unsigned race_test_count;
 extern const struct test silicon_tests[];
 extern const unsigned silicon_test_count;
+extern const struct test power_tests[];
+extern const unsigned power_test_count;
 
 #define NEEDS_BOARD() \
   do {                \
