@@ -10,6 +10,7 @@
  */
 #include <linux/clk.h>
 #include <linux/devfreq.h>
+#include <linux/nvmem-consumer.h>
 #include <linux/of.h>
 #include <linux/pm_opp.h>
 #include <linux/pm_qos.h>
@@ -175,6 +176,50 @@ static int count_supplies(struct device *dev)
 	return cells == 2 || cells == 6 ? 2 : -EINVAL;
 }
 
+/* Of the RK3588: the fuse that says RK3588M or RK3588J, as the vendor's rockchip-cpufreq.c reads it. */
+static int part_bin(struct device_node *table)
+{
+	struct nvmem_cell *cell = of_nvmem_cell_get(table, "specification_serial_number");
+	int bin = 0;
+	size_t len;
+	u8 *serial;
+
+	if (IS_ERR(cell))
+		return PTR_ERR(cell) == -EPROBE_DEFER ? -EPROBE_DEFER : 0;
+	serial = nvmem_cell_read(cell, &len);
+	nvmem_cell_put(cell);
+	if (IS_ERR(serial))
+		return PTR_ERR(serial) == -EPROBE_DEFER ? -EPROBE_DEFER : 0;
+	if (len && *serial == 0xd)
+		bin = 1;
+	else if (len && *serial == 0xa)
+		bin = 2;
+	kfree(serial);
+	return bin;
+}
+
+/*
+ * Which OPPs are for this part. The vendor's tables give each a mask of bins, and one of grades of silicon; unless told which ones we are the OPP
+ * core leaves all of them out. Nobody here measures the grade: what any silicon can do, the worst included, is right.
+ */
+static int part_versions(struct device *dev, u32 *versions)
+{
+	struct device_node *table = of_parse_phandle(dev->of_node, "operating-points-v2", 0);
+	struct device_node *opp = of_get_next_available_child(table, NULL);
+	int cells = of_property_count_u32_elems(opp, "opp-supported-hw");
+	int bin = part_bin(table);
+
+	of_node_put(opp);
+	of_node_put(table);
+	if (cells <= 0)
+		return 0;
+	if (bin < 0)
+		return bin;
+	versions[0] = BIT(bin);
+	versions[1] = BIT(0);
+	return cells == 1 ? 1 : 2;
+}
+
 static int configure(struct rknpu_devfreq *df)
 {
 	const char * const clocks[] = { rknpu_node_clock(df->node)->id, NULL };
@@ -182,6 +227,7 @@ static int configure(struct rknpu_devfreq *df)
 	struct dev_pm_opp_config config = { .clk_names = clocks };
 	struct device *dev = df->node->dev;
 	int i, ret = count_supplies(dev);
+	u32 versions[2];
 
 	if (ret < 0) {
 		dev_warn(dev, "the table of OPPs has voltages for more supplies than the NPU has\n");
@@ -199,6 +245,12 @@ static int configure(struct rknpu_devfreq *df)
 		config.regulator_names = names;
 	if (df->nr_supplies > 1)
 		config.config_regulators = set_voltages;
+	ret = part_versions(dev, versions);
+	if (ret < 0)
+		return ret;
+	if (ret)
+		config.supported_hw = versions;
+	config.supported_hw_count = ret;
 	df->config = dev_pm_opp_set_config(dev, &config);
 	return min(df->config, 0);
 }
@@ -277,7 +329,7 @@ int rknpu_devfreq_init(struct rknpu_device *rdev)
 	if (!dev->of_node || !device_property_present(dev, "operating-points-v2"))
 		return 0;
 	if (!rknpu_node_clock(node)) {
-		dev_warn(dev, "a table of OPPs, but no clock npu or clk_npu\n");
+		dev_warn(dev, "a table of OPPs, but no clock npu, clk_npu, scmi_clk or clk\n");
 		return 0;
 	}
 	df = kzalloc(sizeof(*df), GFP_KERNEL);

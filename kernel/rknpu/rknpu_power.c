@@ -3,6 +3,7 @@
 #include <linux/pm_runtime.h>
 #include <linux/regulator/consumer.h>
 
+#include "rknpu_clock.h"
 #include "rknpu_core.h"
 #include "rknpu_devfreq.h"
 #include "rknpu_device.h"
@@ -215,13 +216,9 @@ bool rknpu_power_is_on(struct rknpu_device *rdev)
 
 struct clk_bulk_data *rknpu_node_clock(struct rknpu_node *node)
 {
-	int i;
+	int index = rknpu_clock_find(node->clks, node->nr_clks);
 
-	/* Mainline's binding calls the clock that runs the cores "npu", the vendor's "clk_npu". */
-	for (i = 0; i < node->nr_clks; i++)
-		if (node->clks[i].id && (!strcmp(node->clks[i].id, "npu") || !strcmp(node->clks[i].id, "clk_npu")))
-			return &node->clks[i];
-	return NULL;
+	return index < 0 ? NULL : &node->clks[index];
 }
 
 long rknpu_power_frequency(struct rknpu_device *rdev)

@@ -191,26 +191,34 @@ static void put_supply(struct writer *w, const char *name, u32 handle)
 	vboard_fdt_end(&w->fdt);
 }
 
-/* @supplies: how many voltages each has. The memories need as much as the cores. */
+static void put_opp(struct writer *w, unsigned long rate, u32 uv, unsigned int supplies, u32 bins)
+{
+	const u32 hz[] = { upper_32_bits((u64)rate), lower_32_bits(rate) }, uvs[] = { uv, uv }, hw[] = { bins, 0xffff };
+	char name[32];
+
+	snprintf(name, sizeof(name), "opp-%lu", rate);
+	vboard_fdt_begin(&w->fdt, name);
+	vboard_fdt_cells(&w->fdt, "opp-hz", hz, ARRAY_SIZE(hz));
+	vboard_fdt_cells(&w->fdt, "opp-microvolt", uvs, supplies);
+	vboard_fdt_cells(&w->fdt, "opp-supported-hw", hw, ARRAY_SIZE(hw));
+	vboard_fdt_end(&w->fdt);
+}
+
+/*
+ * @supplies: how many voltages each has. The memories need as much as the cores. Masks of bins and grades as in the vendor's tables; the last is
+ * for other parts.
+ */
 static void put_opps(struct writer *w, unsigned int supplies)
 {
 	static const struct vboard_opp opps[] = VBOARD_OPPS;
-	char name[32];
 	unsigned int i;
 
 	vboard_fdt_begin(&w->fdt, "opp-table");
 	vboard_fdt_string(&w->fdt, "compatible", "operating-points-v2");
 	vboard_fdt_cell(&w->fdt, "phandle", PHANDLE_OPPS);
-	for (i = 0; i < ARRAY_SIZE(opps); i++) {
-		const u32 hz[] = { 0, opps[i].hz };
-		const u32 uv[] = { opps[i].uv, opps[i].uv };
-
-		snprintf(name, sizeof(name), "opp-%lu", opps[i].hz);
-		vboard_fdt_begin(&w->fdt, name);
-		vboard_fdt_cells(&w->fdt, "opp-hz", hz, ARRAY_SIZE(hz));
-		vboard_fdt_cells(&w->fdt, "opp-microvolt", uv, supplies);
-		vboard_fdt_end(&w->fdt);
-	}
+	for (i = 0; i < ARRAY_SIZE(opps); i++)
+		put_opp(w, opps[i].hz, opps[i].uv, supplies, 0xf9);
+	put_opp(w, VBOARD_OPP_OF_OTHERS, opps[i - 1].uv, supplies, 0x06);
 	vboard_fdt_end(&w->fdt);
 }
 

@@ -78,6 +78,18 @@ static void test_frequency_follows_the_load(void) {
   CHECK_EQ(gemm_run(&g, 7), 0);
 }
 
+/* The virtual board's table has rates for this part up to 1 GHz, and one for other bins (opp-supported-hw). */
+static void test_opps_of_this_part(void) {
+  const char *const directory = devfreq();
+  char path[300], rates[256];
+
+  NPUD_ONLY();
+  if (!directory || access("/proc/device-tree/npud-vboard/opp-table", F_OK)) SKIP("not the virtual board's table");
+  snprintf(path, sizeof(path), "%s/available_frequencies", directory);
+  REQUIRE(read_file(path, rates, sizeof(rates)) > 0, "(%s)", strerror(errno));
+  CHECK(strncmp(rates, "300000000 600000000 1000000000", 30) == 0 && !strstr(rates, "1200000000"), "(%s)", rates);
+}
+
 static void test_set_freq(void) {
   const char *const directory = devfreq();
   const int watcher = npu_open_or_die(), fd = npu_open_or_die();
@@ -114,6 +126,7 @@ static void test_set_freq(void) {
 
 const struct test power_tests[] = {
     {"power-frequency-follows-the-load", test_frequency_follows_the_load, 0},
+    {"power-opps-of-this-part", test_opps_of_this_part, 0},
     {"power-set-freq", test_set_freq, 0},
 };
 const unsigned power_test_count = sizeof(power_tests) / sizeof(power_tests[0]);
