@@ -16,8 +16,9 @@
 
 /*
  * By the rules of setpriority(2) for one's own thread: down is free, up needs the limit or the capability.
- * Without them it succeeds without effect, as what is out of range does: every runtime calls this at start (librknnrt and ork-driver
- * with -19), the vendor's driver never fails it, and a client that gives up over its niceness serves nobody.
+ * Without them it succeeds without effect, as what is out of range does: every runtime calls this at start
+ * (librknnrt and ork-driver with -19), the vendor's driver never fails it, and a client that gives up over its
+ * niceness serves nobody.
  */
 static int action_set_nice(struct drm_device *drm, s32 nice)
 {

@@ -153,11 +153,12 @@ static struct rknpu_mapping *bo_find_home(struct rknpu_bo *bo, const struct rknp
 }
 
 /*
- * The address of @bo for @file in @space. A buffer of the device has one home; an import (and a buffer of another file) is mapped into
- * each space that asks, at the address that it has in the file's other ones if that is free.
+ * The address of @bo for @file in @space.
+ * A buffer of the device has one home; an import (and a buffer of another file) is mapped into each space that
+ * asks, at the address that it has in the file's other ones if that is free.
  *
- * Mappings go with the file's last handle. Another thread may close that at any time, so none is made without looking for it
- * under the same lock.
+ * Mappings go with the file's last handle.
+ * Another thread may close that at any time, so none is made without looking for it under the same lock.
  */
 static int bo_address(struct rknpu_file *file, struct rknpu_bo *bo, struct rknpu_space *space, bool owned, u64 *iova,
 		      u64 *cookie)
@@ -241,7 +242,10 @@ static int bo_find(struct drm_file *drm_file, struct drm_gem_object *obj, struct
 	int ret;
 
 	bo = to_rknpu_bo(obj);
-	/* An import that was made while another space was current belongs there, for those who don't say which they mean. */
+	/*
+	 * An import that was made while another space was current belongs there,
+	 * for those who don't say which they mean.
+	 */
 	space = rknpu_file_space(file, args->iommu_domain_id ?: (int)READ_ONCE(file->domain));
 	if (IS_ERR(space)) {
 		ret = PTR_ERR(space);
@@ -300,7 +304,10 @@ static int bo_alloc(struct rknpu_device *rdev, struct drm_file *drm_file, struct
 	if (IS_ERR(space))
 		return PTR_ERR(space);
 
-	/* Before memory is taken, since what doesn't fit may be gigabytes. The mapping itself asks again. */
+	/*
+	 * Before memory is taken, since what doesn't fit may be gigabytes.
+	 * The mapping itself asks again.
+	 */
 	ret = rknpu_space_check_room(space, size);
 	if (ret)
 		goto out_space;
@@ -341,18 +348,28 @@ int rknpu_ioctl_mem_create(struct drm_device *drm, void *data, struct drm_file *
 	struct rknpu_device *rdev = to_rknpu_device(drm);
 	struct rknpu_mem_create *args = data;
 	struct drm_gem_object *obj;
+	int ret;
 
-	if (args->core_mask & ~rknpu_all_cores(rdev))
-		return -EINVAL;
-	if (args->flags & ~RKNPU_MEM_MASK)
-		return -EINVAL;
-	/* As in the vendor's driver (w568w/rknpu-module, rknpu_gem.c): a handle that names nothing asks for a new buffer. */
+	if ((args->core_mask & ~rknpu_all_cores(rdev)) || (args->flags & ~RKNPU_MEM_MASK)) {
+		ret = -EINVAL;
+		goto out;
+	}
+	/*
+	 * As in the vendor's driver (w568w/rknpu-module, rknpu_gem.c):
+	 * a handle that names nothing asks for a new buffer.
+	 */
 	obj = args->handle ? drm_gem_object_lookup(drm_file, args->handle) : NULL;
 	if (obj)
-		return bo_find(drm_file, obj, args);
-	if (args->flags & RKNPU_MEM_SECURE)
-		return -EOPNOTSUPP;
-	return bo_alloc(rdev, drm_file, args);
+		ret = bo_find(drm_file, obj, args);
+	else if (args->flags & RKNPU_MEM_SECURE)
+		ret = -EOPNOTSUPP;
+	else
+		ret = bo_alloc(rdev, drm_file, args);
+out:
+	if (ret)
+		drm_dbg(drm, "MEM_CREATE of %llu bytes, flags %#x, domain %d, cores %#x: %d\n", args->size, args->flags,
+			args->iommu_domain_id, args->core_mask, ret);
+	return ret;
 }
 
 int rknpu_ioctl_mem_map(struct drm_device *drm, void *data, struct drm_file *drm_file)
@@ -389,8 +406,10 @@ int rknpu_ioctl_mem_destroy(struct drm_device *drm, void *data, struct drm_file 
 			drm_gem_object_put(&bo->base.base);
 		if (obj)
 			drm_gem_object_put(obj);
-		if (!same)
+		if (!same) {
+			drm_dbg(drm, "MEM_DESTROY: handle %u isn't obj_addr %#llx\n", args->handle, args->obj_addr);
 			return -EINVAL;
+		}
 	}
 	return drm_gem_handle_delete(drm_file, args->handle);
 }
@@ -423,7 +442,8 @@ static void bo_sync_range(struct rknpu_bo *bo, u64 offset, u64 bytes, u32 flags)
 }
 
 /*
- * An import goes through its exporter, which knows what its own mappings need and whose fences are to be waited for.
+ * An import goes through its exporter, which knows what its own mappings need and whose fences are to be waited
+ * for.
  * Its mapping for this device is seen to as well, for some exporters (udmabuf) look after their own only.
  */
 static int bo_sync_import(struct rknpu_bo *bo, u64 offset, u64 bytes, u32 flags)

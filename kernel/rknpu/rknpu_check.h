@@ -12,7 +12,10 @@
  * Errors are negative errnos; @why then says in a few words what was wrong, for who debugs a client.
  */
 
-/* Bytes of a buffer, rounded up to pages. -EINVAL: nothing; -ENOSPC: more than any address space has. */
+/*
+ * Bytes of a buffer, rounded up to pages.
+ * -EINVAL: nothing; -ENOSPC: more than any address space has.
+ */
 int rknpu_check_mem_size(u64 size, u64 *rounded);
 /* How many of [offset, offset + bytes) lie in a buffer. */
 u64 rknpu_clamp_range(u64 offset, u64 bytes, u64 buffer_bytes);
@@ -23,7 +26,8 @@ int rknpu_check_task(const struct rknpu_soc *soc, const struct rknpu_task *task,
 /* Flags, core mask and addresses of a submit. */
 int rknpu_check_submit(const struct rknpu_submit *args, u32 all_cores, const char **why);
 /*
- * The priority that a job gets for the one it asks for: no more urgent than @most_urgent, and than 0 without the privilege.
+ * The priority that a job gets for the one it asks for:
+ * no more urgent than @most_urgent, and than 0 without the privilege.
  * The vendor's driver takes any value and ignores it, so callers expect no error.
  */
 s32 rknpu_clamp_priority(s32 priority, s32 most_urgent, bool privileged);
@@ -41,8 +45,10 @@ struct rknpu_split {
 };
 
 /*
- * Which tasks go to which core. A single core takes its own subcore_task entry, or the first that isn't empty, or task_start and
- * task_number; two cores take entries 0 and 1, three take 2 to 4. Cores of a gang without tasks are left out.
+ * Which tasks go to which core.
+ * A single core takes its own subcore_task entry, or the first that isn't empty,
+ * or task_start and task_number; two cores take entries 0 and 1, three take 2 to 4.
+ * Cores of a gang without tasks are left out.
  */
 int rknpu_split_job(const struct rknpu_submit *args, u32 all_cores, struct rknpu_split *split);
 

@@ -11,6 +11,7 @@
 #include "rknpu_power.h"
 #include "rknpu_regs.h"
 #include "rknpu_sched.h"
+#include "rknpu_trace.h"
 
 /* After so many interrupts that brought no progress the line is masked; the watchdog polls then. */
 #define MAX_IDLE_IRQS		64
@@ -218,6 +219,7 @@ static int core_after_reset(struct rknpu_core *core, int ret)
 		dev_err(rknpu_core_dev(core), "core %u doesn't answer after a reset\n", core->index);
 		ret = -EIO;
 	}
+	trace_core_reset(core, ret);
 	return ret;
 }
 

@@ -65,6 +65,7 @@ struct rknpu_device {
 	u64 reset_since_ns[RKNPU_MAX_CORES];	/* unless what runs there began later */
 	bool revive_wanted;
 	wait_queue_head_t reset_done;
+	u64 next_dump_ns;		/* worker only: no coredump before */
 	u64 start_after;		/* ktime ns: after a failed start, nothing starts before */
 
 	struct mutex list_lock;		/* @files, @spaces */

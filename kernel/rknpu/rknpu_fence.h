@@ -5,8 +5,9 @@
 #include <linux/dma-fence.h>
 
 /*
- * A job's fence. Jobs of one file may overtake each other (by priority, by core), so each fence is a timeline of its own: fences of
- * one timeline must signal in order, and those that merge them drop all but the last.
+ * A job's fence.
+ * Jobs of one file may overtake each other (by priority, by core), so each fence is a timeline of its own:
+ * fences of one timeline must signal in order, and those that merge them drop all but the last.
  */
 struct dma_fence *rknpu_fence_create(u64 file_id);
 /* True of the fence of a job of that file. */

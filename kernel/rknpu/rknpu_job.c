@@ -16,6 +16,7 @@
 #include "rknpu_job.h"
 #include "rknpu_prime.h"
 #include "rknpu_sched.h"
+#include "rknpu_trace.h"
 #include "rknpu_vm.h"
 
 static uint default_timeout_ms = 6000;
@@ -65,6 +66,7 @@ void rknpu_job_move(struct rknpu_job *job, enum rknpu_job_state to)
 	if (to == RKNPU_JOB_QUEUED) {
 		rknpu_queue_add(&rdev->queue, &job->entry);
 		rdev->jobs_queued++;
+		trace_job_queued(job);
 	} else if (to == RKNPU_JOB_RUNNING) {
 		rdev->jobs_running++;
 	} else if (rknpu_job_final(job)) {
@@ -140,6 +142,7 @@ static void job_settle(struct rknpu_job *job, enum rknpu_job_state to, int resul
 		job->elapsed_ns = ktime_get_ns() - job->started_ns;
 	job->result = result;
 	rknpu_job_move(job, to);
+	trace_job_ended(job);
 }
 
 /* … and said, once, by whoever decided it. */

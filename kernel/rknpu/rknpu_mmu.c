@@ -4,6 +4,7 @@
 
 #include "rknpu_device.h"
 #include "rknpu_mmu.h"
+#include "rknpu_trace.h"
 #include "rknpu_vm.h"
 
 #define IDLE_WAIT_US	100000
@@ -36,6 +37,7 @@ int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 		unit->live = ret ? NULL : space;
 		unit->stale = ret;
 		atomic64_inc(&unit->rdev->switches);
+		trace_space_switched(unit, space, ret);
 	}
 	mutex_unlock(&unit->lock);
 	return ret;

@@ -32,8 +32,9 @@ static void prime_put_fences(struct prime_fences *fences)
 }
 
 /*
- * Those of all jobs whose space has the buffer. A job that is published after this began may be missing: a submitter who didn't know
- * that the buffer is shared is told so by file->shared_gen, and begins again.
+ * Those of all jobs whose space has the buffer.
+ * A job that is published after this began may be missing:
+ * a submitter who didn't know that the buffer is shared is told so by file->shared_gen, and begins again.
  */
 static int prime_get_fences(struct rknpu_bo *bo, struct prime_fences *fences)
 {
@@ -109,8 +110,9 @@ static void prime_mark_all(struct rknpu_bo *bo, bool shared)
 }
 
 /*
- * Somebody else has the buffer now. What was submitted before left no fence with it, and does so here, before the other can use it: marked
- * first, so that who submits from now on knows, then looked for.
+ * Somebody else has the buffer now.
+ * What was submitted before left no fence with it, and does so here, before the other can use it:
+ * marked first, so that who submits from now on knows, then looked for.
  */
 static int prime_share(struct rknpu_bo *bo)
 {
@@ -186,7 +188,10 @@ int rknpu_prime_get_shared(struct rknpu_file *file, struct rknpu_space *space, s
 		kvfree(array);
 		array = NULL;
 		if (room) {
-			/* Both in one: the objects, and behind them the handles that they were found by, for comparing only. */
+			/*
+			 * Both in one: the objects, and behind them the handles that they were found by,
+			 * for comparing only.
+			 */
 			array = kvmalloc_array(room, 2 * sizeof(*array), GFP_KERNEL);
 			if (!array)
 				return -ENOMEM;
@@ -280,8 +285,9 @@ static int prime_wait(struct rknpu_bo *bo, bool write)
 }
 
 /*
- * The DMA-BUF core waits for fences after this. That is too late: what a device writes behind the invalidation, or into a bounce buffer, the CPU
- * would not see.
+ * The DMA-BUF core waits for fences after this.
+ * That is too late: what a device writes behind the invalidation,
+ * or into a bounce buffer, the CPU would not see.
  */
 static int prime_begin_cpu_access(struct dma_buf *dma_buf, enum dma_data_direction direction)
 {
@@ -341,7 +347,10 @@ struct drm_gem_object *rknpu_prime_import(struct drm_device *drm, struct dma_buf
 	if (dma_buf->ops == &prime_dma_buf_ops) {
 		struct drm_gem_object *obj = dma_buf->priv;
 
-		/* One of ours, from another file: the same object, which that file's spaces and this one's map each for itself. */
+		/*
+		 * One of ours, from another file: the same object,
+		 * which that file's spaces and this one's map each for itself.
+		 */
 		if (obj->dev == drm) {
 			drm_gem_object_get(obj);
 			return obj;

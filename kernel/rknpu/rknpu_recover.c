@@ -8,6 +8,7 @@
 
 #include "rknpu_core.h"
 #include "rknpu_device.h"
+#include "rknpu_dump.h"
 #include "rknpu_file.h"
 #include "rknpu_job.h"
 #include "rknpu_mmu.h"
@@ -230,6 +231,7 @@ void rknpu_core_timed_out(struct rknpu_core *core, const char *why, u32 raw, int
 			     "core %u, job %llu of pid %d (%s): %s after %llu ms, %u of %u tasks done, status %#x\n",
 			     core->index, job->entry.seq, job->file->pid, job->file->comm, why,
 			     (ktime_get_ns() - job->started_ns) / NSEC_PER_MSEC, core->done.seen_tasks, core->done.want_tasks, raw);
+	rknpu_dump_job(core, why, NULL);
 	progress = core->part->tasks_done || core->done.progress;
 	unstarted = !progress && rknpu_done_unstarted(&core->done);
 	rknpu_job_fail(job, RKNPU_JOB_FAILED, result);
@@ -256,5 +258,6 @@ void rknpu_core_page_fault(struct rknpu_core *core, const struct rknpu_fault *fa
 	dev_warn_ratelimited(rknpu_core_dev(core), "core %u, job %llu of pid %d (%s), space %u: %s at %#llx, %s\n", core->index,
 			     job->entry.seq, file->pid, file->comm, job->space->id,
 			     fault->bus_error ? "bus error" : "page fault", fault->iova, fault->write ? "write" : "read");
+	rknpu_dump_job(core, "page fault", fault);
 	rknpu_job_fail(job, RKNPU_JOB_FAILED, -EFAULT);
 }

@@ -16,6 +16,7 @@
 #include "rknpu_power.h"
 #include "rknpu_recover.h"
 #include "rknpu_sched.h"
+#include "rknpu_trace.h"
 #include "rknpu_vm.h"
 #include "rknpu_watch.h"
 
@@ -155,6 +156,7 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 
 	job->started_ns = ktime_get_ns();
 	job->deadline_ns = job->started_ns + rknpu_ms_to_ns(job->timeout_ms);
+	trace_job_started(job);
 	for (i = 0; i < rdev->nr_cores; i++) {
 		struct rknpu_core *core = &rdev->cores[i];
 

@@ -211,6 +211,27 @@ void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 	rknpu_space_put(space);
 }
 
+struct rknpu_bo *rknpu_space_find(struct rknpu_space *space, u64 iova, u64 *offset)
+{
+	struct rknpu_bo *bo = NULL;
+	struct rknpu_mapping *mapping;
+	struct drm_mm_node *node;
+
+	mutex_lock(&space->lock);
+	drm_mm_for_each_node_in_range(node, &space->window.mm, iova, iova + 1) {
+		mapping = container_of(node, struct rknpu_mapping, range.node);
+		/* The handle that the mapping belongs to holds the buffer; one that is being made has none yet. */
+		bo = mapping->bo;
+		*offset = iova - node->start;
+		if (bo && *offset < bo->base.base.size)
+			drm_gem_object_get(&bo->base.base);
+		else
+			bo = NULL;
+	}
+	mutex_unlock(&space->lock);
+	return bo;
+}
+
 void rknpu_space_info(struct rknpu_space *space, struct rknpu_npud_space_info *info)
 {
 	mutex_lock(&space->lock);

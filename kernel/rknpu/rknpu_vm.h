@@ -71,6 +71,9 @@ static inline u64 rknpu_mapping_iova(const struct rknpu_mapping *mapping)
 	return mapping->range.node.start;
 }
 
+/* The buffer that is mapped at @iova, with a reference, and where in it that is; NULL if there is none. */
+struct rknpu_bo *rknpu_space_find(struct rknpu_space *space, u64 iova, u64 *offset);
+
 /* -ENOSPC, with the same words in the log, if no hole has @bytes now. */
 int rknpu_space_check_room(struct rknpu_space *space, u64 bytes);
 void rknpu_space_info(struct rknpu_space *space, struct rknpu_npud_space_info *info);
