@@ -335,6 +335,8 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
       case Target::kCore:
       case Target::kDpu:
       case Target::kRdma:
+      case Target::kPpu:
+      case Target::kPpuRdma:
         rdma_words |= command.target == Target::kRdma;
         if (has_place) store(*r, command.value);
         break;
@@ -377,13 +379,18 @@ void Core::finish_task(Job& job) {
   ++tasks_;
   tasks_ran_ = true;
   // Status bits come in pairs, one for each ping-pong group. Those of the last task's blocks and groups are shown.
-  const bool conv = job.enable & kEnableCna;
-  job.status = executes_from(Block::kDpu) ? 0x200u : 0x100u;
-  if (conv) job.status |= (executes_from(Block::kCna) ? 0x2au : 0x15u) | (executes_from(Block::kCore) ? 0x80u : 0x40u);
-  if (!job.ping_pong) return;
-  for (const Block block : {Block::kCna, Block::kCore, Block::kDpu, Block::kRdma}) {
-    const bool ran = block == Block::kDpu || (block == Block::kRdma ? (job.enable & kEnableRdma) != 0 : conv);
-    if (!ran) continue;
+  struct Part {
+    Block block;
+    uint32_t enable, status_0, status_1;
+  };
+  job.status = 0;
+  for (const Part& part : {Part{Block::kCna, kEnableCna, 0x15, 0x2a}, Part{Block::kCore, kEnableCna, 0x40, 0x80},
+                           Part{Block::kDpu, kEnableDpu, 0x100, 0x200}, Part{Block::kRdma, kEnableRdma, 0, 0},
+                           Part{Block::kPpu, kEnablePpu, 0x400, 0x800}, Part{Block::kPpuRdma, kEnablePpuRdma, 0, 0}}) {
+    if (!(job.enable & part.enable)) continue;
+    const Block block = part.block;
+    job.status |= executes_from(block) ? part.status_1 : part.status_0;
+    if (!job.ping_pong) continue;
     Pointers& p = pointers(block);
     if (p.config & kPointerProducerEnable) p.producer = !p.producer;
     if (p.config & kPointerConsumerEnable) p.consumer = !p.consumer;

@@ -139,6 +139,7 @@ class Core {
     uint32_t address, surfaces, lines, line_bytes, line_pitch, surface_pitch;
   };
   Access load_cube(const Job& job, MmuBank& bank, const CubeSource& from, std::vector<std::byte>& to);
+  Access pool(Job& job, const rknpu::PpuTask& ppu);
   bool check_sizes(const rknpu::Task& task);
   void accumulate(const Job& job, const rknpu::ConvTask& conv, Accumulators& sums);
   void charge(const rknpu::Task& task, size_t result_bytes);
@@ -152,7 +153,7 @@ class Core {
 
   mutable std::mutex mutex_;  // guards all below, but for the worker's buffers
   std::array<rknpu::RegisterFile, 2> groups_;
-  std::array<Pointers, 6> pointers_;
+  std::array<Pointers, 8> pointers_;
   uint32_t base_address_ = 0;
   uint32_t amount_ = 0;
   uint32_t int_mask_ = 0;
@@ -182,6 +183,8 @@ class Core {
   std::vector<std::byte> weights_;
   uint64_t operands_of_ = 0;  // the Job::cbuf that features_ and weights_ are of
   Accumulators residue_;
+  std::optional<uint32_t>
+      narrow_cube_;  // address of what the task before, a pooling one, wrote less than 4 wide or high
   std::vector<std::string> violations_;  // found by compute()
 };
 

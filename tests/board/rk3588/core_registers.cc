@@ -22,11 +22,11 @@ uint32_t reset_value(uint16_t offset) { return find_register(offset)->reset; }
 
 bool is_pointer(uint32_t offset) {
   return offset == reg::kCnaSPointer || offset == reg::kCoreSPointer || offset == reg::kDpuSPointer ||
-         offset == reg::kRdmaSPointer;
+         offset == reg::kRdmaSPointer || offset == reg::kPpuSPointer || offset == reg::kPpuRdmaSPointer;
 }
 bool is_status(uint32_t offset) {
   return offset == reg::kCnaSStatus || offset == reg::kCoreSStatus || offset == reg::kDpuSStatus ||
-         offset == reg::kRdmaSStatus;
+         offset == reg::kRdmaSStatus || offset == reg::kPpuSStatus || offset == reg::kPpuRdmaSStatus;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <format>
 
 #include "core.h"
+#include "ppu.h"
 
 namespace npud::rk3588 {
 namespace {
@@ -171,6 +172,12 @@ bool Core::check_sizes(const Task& task) {
     violations_.push_back(
         std::format("{} of the task have {} bytes: the board takes {}", what, bytes, kMaxBufferBytes));
   };
+  if (task.ppu) {
+    check("the features", static_cast<uint64_t>(task.ppu->width) * task.ppu->height * (task.ppu->channels + 7) * 2);
+    check("the results",
+          static_cast<uint64_t>(task.ppu->out_width) * task.ppu->out_height * (task.ppu->channels + 7) * 2);
+    return violations_.empty();
+  }
   const DpuTask& dpu = task.dpu;
   check("the results", static_cast<uint64_t>(dpu.width) * dpu.height * (dpu.channels + 15) * 4);
   if (task.conv) {
@@ -239,6 +246,33 @@ void Core::charge(const Task& task, size_t result_bytes) {
   wiring_.counters->add(VBOARD_COUNT_CYCLES, std::max(macs / rate, bytes / kBytesPerCycle) + kTaskCycles);
 }
 
+Access Core::pool(Job& job, const PpuTask& ppu) {
+  std::vector<std::byte> source;
+  const uint32_t surfaces = (ppu.channels + 7) / 8;
+  const Access access = load_cube(job, *wiring_.write_bank,
+                                  {.address = ppu.source_address,
+                                   .surfaces = surfaces,
+                                   .lines = ppu.height,
+                                   .line_bytes = ppu.width * kAtomBytes,
+                                   .line_pitch = ppu.source_line_stride_bytes,
+                                   .surface_pitch = ppu.source_surface_stride_bytes},
+                                  source);
+  if (access != Access::kDone) return access;
+  if (wiring_.options->ppu_narrow_misread && narrow_cube_ == ppu.source_address) {
+    wiring_.log(
+        std::format("core {}: task {} pools a cube of less than 4 that the PPU wrote: half of its channels read 0 "
+                    "(ppu-narrow=misread)",
+                    wiring_.core, job.done));
+    for (size_t atom = 0; atom < source.size(); atom += kAtomBytes)
+      std::fill_n(source.data() + atom + kAtomBytes / 2, kAtomBytes / 2, std::byte{0});
+  }
+  job.result = run_ppu(ppu, source);
+  narrow_cube_.reset();
+  if (std::min(ppu.out_width, ppu.out_height) < 4) narrow_cube_ = ppu.destination;
+  wiring_.counters->add(VBOARD_COUNT_CYCLES, (source.size() + job.result.bytes.size()) / kBytesPerCycle + kTaskCycles);
+  return Access::kDone;
+}
+
 Access Core::compute(Job& job) {
   RegisterFile file;
   {
@@ -251,6 +285,8 @@ Access Core::compute(Job& job) {
                         .whole_groups = wiring_.options->int8_groups_whole};
   job.task = decode_task(file, job.enable, violations_, rules);
   if (!violations_.empty() || !check_sizes(job.task)) return Access::kDone;
+  if (job.task.ppu) return pool(job, *job.task.ppu);
+  narrow_cube_.reset();
   DpuOperands operands;
   if (job.task.conv && job.done == 0 && !job.stale_operands &&
       wiring_.faults->strike(VBOARD_FAULT_STALE_OPERANDS, wiring_.core)) {

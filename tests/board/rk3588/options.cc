@@ -118,6 +118,11 @@ constexpr Switch kSwitches[] = {
      choose<&Options::depthwise_form_required>,
      "depthwise tasks with BS_OW_CFG.OD_BYPASS, or in fp16 with a BS_OW_OP other than 128, compute garbage "
      "(rockchip-npu-notes depthwise-conv.md) or not (allbilly/rk3588 conv.py)"},
+    {"ppu-narrow",
+     {"misread", "ok"},
+     choose<&Options::ppu_narrow_misread>,
+     "a cube less than 4 wide or high that the PPU wrote is misread by a pooling task that follows (rockchip-npu-notes "
+     "ppu-reduce-mean.md), or read (its later versions)"},
     {"out-cvt-scale",
      {"unsigned", "signed"},
      choose<&Options::unsigned_out_scale>,

@@ -32,6 +32,10 @@ Target target_of(uint16_t reg) {
       return Target::kCore;
     case 4:
       return Target::kDpu;
+    case 6:
+      return Target::kPpu;
+    case 7:
+      return Target::kPpuRdma;
     default:
       return Target::kRdma;
   }
@@ -268,8 +272,8 @@ void TestBoard::submit(const Chain& chain, unsigned core, bool ping_pong) {
   core_write(core, 0x3004, 0xe + 0x10000000 * core);
   core_write(core, 0x10, chain.address);
   core_write(core, 0x14, rknpu::amount_for_words(chain.words));
-  core_write(core, 0x20, 0x300);
-  core_write(core, 0x24, 0x300);
+  core_write(core, 0x20, interrupts);
+  core_write(core, 0x24, interrupts);
   core_write(core, 0x30, (6u | (ping_pong ? 1 : 0)) << 12 | chain.tasks);
   core_write(core, 0x34, 0);
   core_write(core, 0x08, 1);
@@ -282,7 +286,7 @@ void TestBoard::run(const Chain& chain, unsigned core, bool ping_pong) {
 }
 
 bool TestBoard::completed(unsigned core) {
-  const bool raised = core_read(core, 0x28) & 0x300;
+  const bool raised = core_read(core, 0x28) & interrupts;
   core_write(core, 0x24, 0x1ffff);
   return raised && !(sources >> core & 1);
 }

@@ -148,6 +148,7 @@ class TestBoard {
   void enable_paging(unsigned bank, const Table& table);
 
   Memory memory;
+  uint32_t interrupts = 0x300;  // that submit() unmasks and completed() looks for
   uint64_t now_us = 1000;
   std::vector<std::string> log;
   uint32_t sources = 0;  // last told by the interrupt callback

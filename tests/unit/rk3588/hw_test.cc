@@ -42,7 +42,7 @@ TEST(Registers, AreFoundByOffsetAndName) {
   }
   EXPECT_EQ(find_register(uint16_t{0x1002}), nullptr);
   EXPECT_EQ(find_register(uint16_t{0x100d}), nullptr);
-  EXPECT_EQ(find_register(uint16_t{0x7000}), nullptr);
+  EXPECT_EQ(find_register(uint16_t{0xa000}), nullptr);
   EXPECT_EQ(find_register("CNA.NONSENSE"), nullptr);
   EXPECT_EQ(find_register("DPU_RDMA.ERDMA_CFG")->offset, reg::kRdmaErdmaCfg);
 }
@@ -52,8 +52,8 @@ TEST(Registers, FilesResetByBlock) {
   EXPECT_EQ(file.get(reg::kDpuBsCfg), 0x53u);
   EXPECT_TRUE(file.set(reg::kDpuBsCfg, 1));
   EXPECT_TRUE(file.set(reg::kCnaDataSize0, 2));
-  EXPECT_FALSE(file.set(0x7000, 1));
-  EXPECT_EQ(file.get(0x7000), 0u);
+  EXPECT_FALSE(file.set(0xa000, 1));
+  EXPECT_EQ(file.get(0xa000), 0u);
   file.reset(Block::kDpu);
   EXPECT_EQ(file.get(reg::kDpuBsCfg), 0x53u);
   EXPECT_EQ(file.get(reg::kCnaDataSize0), 2u);
@@ -343,7 +343,7 @@ TEST(Disassembly, NamesRegistersAndFields) {
   EXPECT_EQ(disassemble(encode({Target::kEnable, 8, 0})), "enable 0x0: nothing");
   EXPECT_EQ(disassemble(uint64_t{0}), "filler");
   EXPECT_EQ(disassemble(encode({Target::kBarrier, 0, 0})), "barrier");
-  EXPECT_NE(disassemble(encode({Target::kPpu, 0x6008, 1})).find("not understood"), std::string::npos);
+  EXPECT_NE(disassemble(encode({Target::kPpu, 0x1014, 1})).find("another block"), std::string::npos);
   EXPECT_NE(disassemble(encode({Target::kCna, 0x1014, 1u << 31})).find("without a known meaning: 0x80000000"),
             std::string::npos);
 }
@@ -365,7 +365,7 @@ TEST(Disassembly, ChecksTasks) {
   bad[4] = encode({Target::kCna, 0x1028, 2});
   EXPECT_FALSE(check_commands(bad).empty());
   bad = good;
-  bad[0] = encode({Target::kPpu, 0x6008, 1});
+  bad[0] = encode({Target::kPpu, 0x1014, 1});
   EXPECT_EQ(check_commands(bad).size(), 1u);
   bad = good;
   bad[bad.size() - 2] = 0;

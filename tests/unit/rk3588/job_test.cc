@@ -213,11 +213,11 @@ TEST_F(Job, RefusesUnknownWords) {
   };
   expect_refused(with({Target::kCna, 0x10f0, 0}), 0x0d, "register 0x10f0 is unknown");
   expect_refused(with({Target::kDpu, 0x100c, 0}), 0x0d, "another block");
-  expect_refused(with({Target::kPpu, 0x6008, 0}), 0x0d, "not understood");
+  expect_refused(with({Target::kCsc, 0x2008, 0}), 0x0d, "not understood");
   expect_refused(with({static_cast<Target>(0x1234), 0x4020, 0}), 0x0d, "target 0x1234 is unknown");
   expect_refused(with({Target::kNone, 0, 5}), 0x0d, "filler word carries");
   expect_refused(with({Target::kPc, 0x20, 0}), 0x0d, "can't be written by a command word");
-  expect_refused(good, 0x6d, "start blocks that are not understood");
+  expect_refused(good, 0x6d, "understood alone");
   expect_refused(good, 0x05, "without the DPU nothing is written");
   EXPECT_EQ(t.board.counter(0, VBOARD_COUNT_JOBS), 8u);
   EXPECT_EQ(t.board.counter(0, VBOARD_COUNT_TASKS), 0u);
@@ -397,7 +397,7 @@ TEST_F(Job, EnablingInSlaveModeOrWithoutTasksIsADriverFault) {
 }
 
 TEST_F(Job, UnknownRegistersAreDriverFaults) {
-  EXPECT_EQ(t.core_read(2, 0x6000), 0u);
+  EXPECT_EQ(t.core_read(2, 0xe000), 0u);
   t.core_write(2, 0xe000, 1);
   EXPECT_EQ(t.control(VBOARD_DRIVER_FAULTS), 2u);
   EXPECT_EQ(t.control(VBOARD_DRIVER_FAULT_LAST), 0x2e000u);

@@ -41,11 +41,13 @@ constexpr Command decode(uint64_t word) {
 }
 
 // Bits of the value of a kEnable word. A GEMM or convolution is 0x0d, with bias or element-wise operand 0x1d; the DPU
-// alone on data from memory is 0x18. Bits 5 and 6 are the pooling unit's.
+// alone on data from memory is 0x18, the pooling unit 0x60.
 inline constexpr uint32_t kEnablePc = 1u << 0;
 inline constexpr uint32_t kEnableCna = 1u << 2;
 inline constexpr uint32_t kEnableDpu = 1u << 3;
 inline constexpr uint32_t kEnableRdma = 1u << 4;
+inline constexpr uint32_t kEnablePpu = 1u << 5;
+inline constexpr uint32_t kEnablePpuRdma = 1u << 6;
 
 // A task's words end with four: next address (or filler), next amount, barrier, enable.
 inline constexpr unsigned kTrailerWords = 4;

@@ -12,8 +12,8 @@ std::string enabled_blocks(uint32_t value) {
                                   {kEnableCna, "CNA+CORE"},
                                   {kEnableDpu, "DPU"},
                                   {kEnableRdma, "DPU_RDMA"},
-                                  {0x20u, "PPU"},
-                                  {0x40u, "PPU_RDMA"}}) {
+                                  {kEnablePpu, "PPU"},
+                                  {kEnablePpuRdma, "PPU_RDMA"}}) {
     if (value & bit) text += std::format("{}{}", text.empty() ? "" : " ", name);
   }
   return text.empty() ? "nothing" : text;

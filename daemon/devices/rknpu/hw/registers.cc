@@ -246,6 +246,29 @@ constexpr Field kRdmaWeight[] = {{"E_WEIGHT", 24, 31, kTuned},
                                  {"B_WEIGHT", 8, 15, kTuned},
                                  {"M_WEIGHT", 0, 7, kTuned}};
 constexpr Field kRdmaEwSurfNotch[] = {{"EW_SURF_NOTCH", 4, 31}};
+constexpr Field kCubeExtent[] = {{"EXTENT", 0, 12}};
+constexpr Field kPpuOperationMode[] = {{"INDEX_EN", 30, 30, kFixed, 0},
+                                       {"NOTCH_ADDR", 16, 28, kFixed, 0},
+                                       {"USE_CNT", 5, 7, kFixed, 0},
+                                       {"FLYING_MODE", 4, 4, kFixed, 1},
+                                       {"POOLING_METHOD", 0, 1}};
+constexpr Field kPpuKernel[] = {{"KERNEL_STRIDE_HEIGHT", 20, 23},
+                                {"KERNEL_STRIDE_WIDTH", 16, 19},
+                                {"KERNEL_HEIGHT", 8, 11},
+                                {"KERNEL_WIDTH", 0, 3}};
+constexpr Field kPpuRecip[] = {{"RECIP_KERNEL", 0, 16}};
+constexpr Field kPpuPadding[] = {{"PAD_BOTTOM", 12, 14}, {"PAD_RIGHT", 8, 10}, {"PAD_TOP", 4, 6}, {"PAD_LEFT", 0, 2}};
+constexpr Field kPpuPadValue1[] = {{"PAD_VALUE_0", 0, 31}};
+constexpr Field kPpuPadValue2[] = {{"PAD_VALUE_1", 0, 2, kFixed, 0}};
+constexpr Field kPpuDstBaseAddr[] = {{"DST_BASE_ADDR", 0, 31}};
+constexpr Field kPpuStride[] = {{"STRIDE", 4, 31}};
+constexpr Field kPpuDataFormat[] = {
+    {"INDEX_ADD", 4, 31, kTuned}, {"DPU_FLYIN", 3, 3, kFixed, 0}, {"PROC_PRECISION", 0, 2}};
+constexpr Field kPpuMiscCtrl[] = {{"SURF_LEN", 16, 31, kFixed, 0},
+                                  {"MC_SURF_OUT", 8, 8, kFixed, 0},
+                                  {"NONALIGN", 7, 7, kFixed, 0},
+                                  {"BURST_LEN", 0, 3, kTuned}};
+constexpr Field kPpuRdmaDataFormat[] = {{"IN_PRECISION", 0, 1}};
 constexpr Field kGlobalOperationEnable[] = {{"PPU_RDMA_OP_EN", 6, 6}, {"PPU_OP_EN", 5, 5},  {"DPU_RDMA_OP_EN", 4, 4},
                                             {"DPU_OP_EN", 3, 3},      {"CORE_OP_EN", 2, 2}, {"CNA_OP_EN", 0, 0}};
 
@@ -398,14 +421,44 @@ constexpr Register kRegisters[] = {
     {0x5064, Block::kRdma, "PAD_CFG", 0, kRdmaPadCfg},
     {0x5068, Block::kRdma, "WEIGHT", 0, kRdmaWeight},
     {0x506c, Block::kRdma, "EW_SURF_NOTCH", 0, kRdmaEwSurfNotch},
+    {0x6000, Block::kPpu, "S_STATUS", 0, kStatusFields, false},
+    {0x6004, Block::kPpu, "S_POINTER", 0, kPointerFields, false},
+    {0x6008, Block::kPpu, "OPERATION_ENABLE", 0, kOpEnFields, false},
+    {0x600c, Block::kPpu, "DATA_CUBE_IN_WIDTH", 0, kCubeExtent},
+    {0x6010, Block::kPpu, "DATA_CUBE_IN_HEIGHT", 0, kCubeExtent},
+    {0x6014, Block::kPpu, "DATA_CUBE_IN_CHANNEL", 0, kCubeExtent},
+    {0x6018, Block::kPpu, "DATA_CUBE_OUT_WIDTH", 0, kCubeExtent},
+    {0x601c, Block::kPpu, "DATA_CUBE_OUT_HEIGHT", 0, kCubeExtent},
+    {0x6020, Block::kPpu, "DATA_CUBE_OUT_CHANNEL", 0, kCubeExtent},
+    {0x6024, Block::kPpu, "OPERATION_MODE_CFG", 0, kPpuOperationMode},
+    {0x6034, Block::kPpu, "POOLING_KERNEL_CFG", 0, kPpuKernel},
+    {0x6038, Block::kPpu, "RECIP_KERNEL_WIDTH", 0, kPpuRecip},
+    {0x603c, Block::kPpu, "RECIP_KERNEL_HEIGHT", 0, kPpuRecip},
+    {0x6040, Block::kPpu, "POOLING_PADDING_CFG", 0, kPpuPadding},
+    {0x6044, Block::kPpu, "PADDING_VALUE_1_CFG", 0, kPpuPadValue1},
+    {0x6048, Block::kPpu, "PADDING_VALUE_2_CFG", 0, kPpuPadValue2},
+    {0x6070, Block::kPpu, "DST_BASE_ADDR", 0, kPpuDstBaseAddr},
+    {0x607c, Block::kPpu, "DST_SURF_STRIDE", 0, kPpuStride},
+    {0x6084, Block::kPpu, "DATA_FORMAT", 0, kPpuDataFormat},
+    {0x60dc, Block::kPpu, "MISC_CTRL", 0, kPpuMiscCtrl},
+    {0x7000, Block::kPpuRdma, "S_STATUS", 0, kStatusFields, false},
+    {0x7004, Block::kPpuRdma, "S_POINTER", 0, kPointerFields, false},
+    {0x7008, Block::kPpuRdma, "OPERATION_ENABLE", 0, kOpEnFields, false},
+    {0x700c, Block::kPpuRdma, "CUBE_IN_WIDTH", 0, kCubeExtent},
+    {0x7010, Block::kPpuRdma, "CUBE_IN_HEIGHT", 0, kCubeExtent},
+    {0x7014, Block::kPpuRdma, "CUBE_IN_CHANNEL", 0, kCubeExtent},
+    {0x701c, Block::kPpuRdma, "SRC_BASE_ADDR", 0, kRdmaSrcBaseAddr},
+    {0x7024, Block::kPpuRdma, "SRC_LINE_STRIDE", 0, kPpuStride},
+    {0x7028, Block::kPpuRdma, "SRC_SURF_STRIDE", 0, kPpuStride},
+    {0x7030, Block::kPpuRdma, "DATA_FORMAT", 0, kPpuRdmaDataFormat},
     {0xf008, Block::kGlobal, "OPERATION_ENABLE", 0, kGlobalOperationEnable, false},
 };
 
 static_assert(std::ranges::is_sorted(kRegisters, {}, &Register::offset));
 static_assert(std::size(kRegisters) <= RegisterFile::kSlots);
 
-// Slot of each register by offset / 4; 0xff where there is none. The banked blocks lie below 0x5100.
-constexpr size_t kIndexed = 0x5100 / 4;
+// Slot of each register by offset / 4; 0xff where there is none. The banked blocks lie below 0x7100.
+constexpr size_t kIndexed = 0x7100 / 4;
 constexpr auto kSlotOf = [] {
   std::array<uint8_t, kIndexed> slots{};
   slots.fill(0xff);
@@ -441,6 +494,10 @@ std::string_view block_name(Block block) {
       return "DPU";
     case Block::kRdma:
       return "DPU_RDMA";
+    case Block::kPpu:
+      return "PPU";
+    case Block::kPpuRdma:
+      return "PPU_RDMA";
     case Block::kGlobal:
       return "GLOBAL";
   }
@@ -459,6 +516,10 @@ Target block_target(Block block) {
       return Target::kDpu;
     case Block::kRdma:
       return Target::kRdma;
+    case Block::kPpu:
+      return Target::kPpu;
+    case Block::kPpuRdma:
+      return Target::kPpuRdma;
     case Block::kGlobal:
       return Target::kNone;
   }

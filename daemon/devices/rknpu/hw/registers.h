@@ -14,7 +14,7 @@
 
 namespace npud::rknpu {
 
-enum class Block : uint8_t { kPc, kCna, kCore, kDpu, kRdma, kGlobal };
+enum class Block : uint8_t { kPc, kCna, kCore, kDpu, kRdma, kPpu, kPpuRdma, kGlobal };
 std::string_view block_name(Block block);
 // The target of command words for a block's registers.
 Target block_target(Block block);
@@ -105,6 +105,15 @@ inline constexpr uint16_t kRdmaSStatus = 0x5000, kRdmaSPointer = 0x5004, kRdmaCu
                           kRdmaBnBaseAddr = 0x502c, kRdmaErdmaCfg = 0x5034, kRdmaEwBaseAddr = 0x5038,
                           kRdmaEwSurfStride = 0x5040, kRdmaFeatureModeCfg = 0x5044, kRdmaSrcDmaCfg = 0x5048,
                           kRdmaSurfNotch = 0x504c, kRdmaEwSurfNotch = 0x506c;
+inline constexpr uint16_t kPpuSStatus = 0x6000, kPpuSPointer = 0x6004, kPpuInWidth = 0x600c, kPpuInHeight = 0x6010,
+                          kPpuInChannel = 0x6014, kPpuOutWidth = 0x6018, kPpuOutHeight = 0x601c,
+                          kPpuOutChannel = 0x6020, kPpuOperationMode = 0x6024, kPpuKernel = 0x6034,
+                          kPpuRecipWidth = 0x6038, kPpuRecipHeight = 0x603c, kPpuPadding = 0x6040,
+                          kPpuPadValue1 = 0x6044, kPpuPadValue2 = 0x6048, kPpuDstBaseAddr = 0x6070,
+                          kPpuDstSurfStride = 0x607c, kPpuDataFormat = 0x6084, kPpuMiscCtrl = 0x60dc;
+inline constexpr uint16_t kPpuRdmaSStatus = 0x7000, kPpuRdmaSPointer = 0x7004, kPpuRdmaInWidth = 0x700c,
+                          kPpuRdmaInHeight = 0x7010, kPpuRdmaInChannel = 0x7014, kPpuRdmaSrcBaseAddr = 0x701c,
+                          kPpuRdmaLineStride = 0x7024, kPpuRdmaSurfStride = 0x7028, kPpuRdmaDataFormat = 0x7030;
 inline constexpr uint16_t kGlobalOperationEnable = 0xf008;
 }  // namespace reg
 

@@ -4,55 +4,12 @@
 #include <algorithm>
 #include <format>
 
+#include "devices/rknpu/hw/decoder.h"
+
 namespace npud::rknpu {
 namespace {
 
 using namespace reg;
-
-// Reads fields by name so that the table stays the one place for bit positions; collects violations.
-class Decoder {
- public:
-  Decoder(const RegisterFile& regs, std::vector<std::string>& violations) : regs_(regs), violations_(violations) {}
-
-  uint32_t raw(uint16_t offset) const { return regs_.get(offset); }
-  uint32_t bits(uint16_t offset, unsigned high, unsigned low) const {
-    return raw(offset) >> low & (high - low == 31 ? ~0u : (1u << (high - low + 1)) - 1);
-  }
-  bool bit(uint16_t offset, unsigned pos) const { return bits(offset, pos, pos) != 0; }
-
-  template <typename... Args>
-  void refuse(std::format_string<Args...> text, Args&&... args) {
-    violations_.push_back(std::format(text, std::forward<Args>(args)...));
-  }
-  // `value` is what the register says, `expected` what the rest of the task implies.
-  void expect(const char* name, uint64_t value, uint64_t expected) {
-    if (value != expected) refuse("{} is {}, the task's other registers imply {}", name, value, expected);
-  }
-
-  void check_fixed(Block block) {
-    for (const Register& r : registers()) {
-      if (r.block != block || !r.banked) continue;
-      if (auto text = value_violation(r, raw(r.offset)); !text.empty()) violations_.push_back(std::move(text));
-    }
-  }
-
-  static std::string value_violation(const Register& r, uint32_t value) {
-    uint32_t known = 0;
-    for (const Field& f : r.fields) {
-      known |= f.mask();
-      if (f.use == Use::kFixed && f.of(value) != f.fixed) {
-        return std::format("{}.{} is {:#x}: only {:#x} is understood", qualified_name(r), f.name, f.of(value), f.fixed);
-      }
-    }
-    if (value & ~known)
-      return std::format("{} is {:#x}: bits {:#x} have no known meaning", qualified_name(r), value, value & ~known);
-    return {};
-  }
-
- private:
-  const RegisterFile& regs_;
-  std::vector<std::string>& violations_;
-};
 
 int32_t sign_extend(uint32_t value, unsigned width) {
   const uint32_t shift = 32 - width;
@@ -416,9 +373,15 @@ Task decode_task(const RegisterFile& regs, uint32_t enable, std::vector<std::str
                  const TaskRules& rules) {
   Decoder d(regs, violations);
   Task task;
+  if (enable & (kEnablePpu | kEnablePpuRdma)) {
+    if (enable != (kEnablePpu | kEnablePpuRdma))
+      d.refuse("the enable word is {:#x}: the pooling unit is understood alone, as 0x60", enable);
+    decode_ppu(d, task.ppu.emplace(), rules);
+    return task;
+  }
   if (enable & ~(kEnablePc | kEnableCna | kEnableDpu | kEnableRdma)) {
-    d.refuse("the enable word is {:#x}: bits {:#x} start blocks that are not understood (the pooling unit is 0x60)",
-             enable, enable & ~(kEnablePc | kEnableCna | kEnableDpu | kEnableRdma));
+    d.refuse("the enable word is {:#x}: bits {:#x} start blocks that are not known", enable,
+             enable & ~(kEnablePc | kEnableCna | kEnableDpu | kEnableRdma));
   }
   if (!(enable & kEnableDpu)) {
     d.refuse("the enable word is {:#x}: without the DPU nothing is written", enable);
@@ -443,14 +406,14 @@ std::string command_violation(const Command& command) {
         return std::format("an enable word names register {:#x}: it must be 0x8", command.reg);
       return {};
     case Target::kCsc:
-    case Target::kPpu:
-    case Target::kPpuRdma:
       return std::format("target {:#06x} is a block that is not understood", static_cast<unsigned>(command.target));
     case Target::kPc:
     case Target::kCna:
     case Target::kCore:
     case Target::kDpu:
     case Target::kRdma:
+    case Target::kPpu:
+    case Target::kPpuRdma:
       break;
     default:
       return std::format("target {:#06x} is unknown", static_cast<unsigned>(command.target));

@@ -93,8 +93,25 @@ struct DpuTask {
   bool out_ties_away = false;  // from zero; else to even
 };
 
+// The pooling unit: a cube from memory, in fp16, reduced window by window in each channel.
+enum class Pooling : uint8_t { kAverage = 0, kMax = 1, kMin = 2 };
+
+struct PpuTask {
+  Pooling method = Pooling::kMax;
+  uint32_t width = 0, height = 0, channels = 0;
+  uint32_t out_width = 0, out_height = 0;
+  uint32_t kernel_width = 1, kernel_height = 1, stride_x = 1, stride_y = 1;
+  uint32_t pad_left = 0, pad_top = 0;
+  uint16_t pad_value = 0;  // fp16; averages count it
+  // What a sum is multiplied by, after 2^-32: fp16 bits of 65536 / extent.
+  uint16_t reciprocal_width = 0, reciprocal_height = 0;
+  uint32_t source_address = 0, source_line_stride_bytes = 0, source_surface_stride_bytes = 0;
+  uint32_t destination = 0, surface_stride_bytes = 0;
+};
+
 struct Task {
   std::optional<ConvTask> conv;
+  std::optional<PpuTask> ppu;  // then there is neither a convolution nor a DPU
   DpuTask dpu;
 };
 
@@ -111,6 +128,10 @@ struct TaskRules {
   // otherwise (rockchip-npu-notes), though Mesa programs others.
   bool whole_groups = true;
 };
+
+class Decoder;
+// In ppu_task.cc.
+void decode_ppu(Decoder& d, PpuTask& ppu, const TaskRules& rules);
 
 // Decodes registers with the value of the enable word. Appends a sentence to `violations` for each thing that is wrong;
 // the result is only meaningful if there was none.
