@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -186,6 +187,76 @@ static void test_sharing_late(void) {
   CHECK_EQ(gemm_wrong(&quick), 0);
 }
 
+struct importer {
+  pthread_barrier_t start, end;
+  int fd, dmabuf, rounds;
+  unsigned failures;
+};
+
+static void *import_at_once(void *argument) {
+  struct importer *importer = argument;
+
+  for (int i = 0; i < importer->rounds; i++) {
+    struct drm_gem_close gone = {0};
+
+    pthread_barrier_wait(&importer->start);
+    if (bo_import(importer->fd, importer->dmabuf, &gone.handle)) importer->failures++;
+    pthread_barrier_wait(&importer->end);
+    /* The submitter has looked. */
+    pthread_barrier_wait(&importer->start);
+    if (gone.handle && ioctl(importer->fd, DRM_IOCTL_GEM_CLOSE, &gone)) importer->failures++;
+    pthread_barrier_wait(&importer->end);
+  }
+  return NULL;
+}
+
+/* A job and an import at the same moment: whichever comes first, the buffer has the job's fence when both are done. */
+static void test_sharing_races_with_submits(void) {
+  struct importer importer = {.fd = npu_open_or_die(), .rounds = 100};
+  unsigned missed = 0, looked = 0;
+  pthread_t thread;
+  struct gemm g;
+
+  NPUD_ONLY();
+  if (!board_present()) SKIP("no virtual board: a job that takes its time is needed");
+  REQUIRE(gemm_small(&g, npu_open_or_die(), 0, true, 66) == 0);
+  importer.dmabuf = bo_export(&g.data);
+  REQUIRE(importer.dmabuf >= 0);
+  pthread_barrier_init(&importer.start, NULL, 2);
+  pthread_barrier_init(&importer.end, NULL, 2);
+  REQUIRE(pthread_create(&thread, NULL, import_at_once, &importer) == 0);
+  for (int i = 0; i < importer.rounds; i++) {
+    int fence;
+
+    board_fault(VBOARD_FAULT_IRQ_LATE, 0, 30000, 1);
+    pthread_barrier_wait(&importer.start);
+    if (i % 4) usleep((useconds_t)(i % 4) * 20);
+    fence = gemm_start(&g, 1, NPU_TIMEOUT_MS, 0);
+    pthread_barrier_wait(&importer.end);
+    if (fence >= 0) {
+      const bool ready = readable(importer.dmabuf);
+
+      /* Readable although the job wasn't over when that was asked: its fence isn't there. */
+      if (fence_wait(fence, 0) == 0) {
+        looked++;
+        missed += ready;
+      }
+      if (fence_wait(fence, NPU_TIMEOUT_MS) != 1) importer.failures++;
+      close(fence);
+    } else {
+      importer.failures++;
+    }
+    pthread_barrier_wait(&importer.start);
+    pthread_barrier_wait(&importer.end);
+  }
+  pthread_join(thread, NULL);
+  board_clear_faults();
+  CHECK_EQ(importer.failures, 0);
+  CHECK_EQ(missed, 0);
+  CHECK(looked > 0, "(no job was under way when its import was looked at)");
+  CHECK_EQ(gemm_wrong(&g), 0);
+}
+
 static int cpu_access(int dmabuf, uint64_t flags) {
   struct dma_buf_sync sync = {.flags = flags};
 
@@ -312,6 +383,7 @@ const struct test sharing_tests[] = {
     {"prime-import-from-udmabuf", test_import_from_udmabuf, 0},
     {"prime-implicit-fences", test_implicit_fences, 0},
     {"prime-sharing-late", test_sharing_late, 0},
+    {"prime-sharing-races-with-submits", test_sharing_races_with_submits, 0},
     {"prime-cpu-access-waits", test_cpu_access_waits, 0},
     {"prime-sync-of-import-asks-the-exporter", test_sync_of_import_asks_the_exporter, 0},
     {"prime-dmabuf-mmap", test_dmabuf_mmap, 0},
