@@ -29,7 +29,7 @@ static const struct drm_ioctl_desc rknpu_ioctls[] = {
 	DRM_IOCTL_DEF_DRV(RKNPU_NPUD_QUERY, rknpu_ioctl_npud_query, DRM_RENDER_ALLOW),
 };
 
-static struct rknpu_file *file_of(struct file *filp)
+static struct rknpu_file *rknpu_fop_file(struct file *filp)
 {
 	struct drm_file *drm_file = filp->private_data;
 
@@ -37,32 +37,32 @@ static struct rknpu_file *file_of(struct file *filp)
 }
 
 /* A revoked file may still give back what it has. */
-static bool allowed(struct file *filp, unsigned int cmd)
+static bool rknpu_fop_allowed(struct file *filp, unsigned int cmd)
 {
-	return !rknpu_file_revoked(file_of(filp)) || cmd == DRM_IOCTL_GEM_CLOSE || cmd == DRM_IOCTL_RKNPU_NPUD_REVOKE;
+	return !rknpu_file_revoked(rknpu_fop_file(filp)) || cmd == DRM_IOCTL_GEM_CLOSE || cmd == DRM_IOCTL_RKNPU_NPUD_REVOKE;
 }
 
 static long rknpu_fop_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
-	return allowed(filp, cmd) ? drm_ioctl(filp, cmd, arg) : -ENODEV;
+	return rknpu_fop_allowed(filp, cmd) ? drm_ioctl(filp, cmd, arg) : -ENODEV;
 }
 
 #ifdef CONFIG_COMPAT
 static long rknpu_fop_compat_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
-	return allowed(filp, cmd) ? drm_compat_ioctl(filp, cmd, arg) : -ENODEV;
+	return rknpu_fop_allowed(filp, cmd) ? drm_compat_ioctl(filp, cmd, arg) : -ENODEV;
 }
 #endif
 
 static int rknpu_fop_mmap(struct file *filp, struct vm_area_struct *vma)
 {
-	return rknpu_file_revoked(file_of(filp)) ? -ENODEV : drm_gem_mmap(filp, vma);
+	return rknpu_file_revoked(rknpu_fop_file(filp)) ? -ENODEV : drm_gem_mmap(filp, vma);
 }
 
 /* The jobs end before the DRM core takes the handles, and with them the mappings, away. */
 static int rknpu_fop_release(struct inode *inode, struct file *filp)
 {
-	rknpu_file_quiesce(file_of(filp));
+	rknpu_file_quiesce(rknpu_fop_file(filp));
 	return drm_release(inode, filp);
 }
 

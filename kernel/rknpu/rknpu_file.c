@@ -43,7 +43,7 @@ struct rknpu_uid {
 static DEFINE_MUTEX(uids_lock);		/* the list and its references */
 static LIST_HEAD(uids);
 
-static struct rknpu_uid *uid_get(kuid_t uid)
+static struct rknpu_uid *file_uid_get(kuid_t uid)
 {
 	struct rknpu_uid *user;
 
@@ -63,7 +63,7 @@ out:
 	return user;
 }
 
-static void uid_put(struct rknpu_uid *user)
+static void file_uid_put(struct rknpu_uid *user)
 {
 	mutex_lock(&uids_lock);
 	if (!--user->refs) {
@@ -98,7 +98,7 @@ int rknpu_file_open(struct drm_device *drm, struct drm_file *drm_file)
 
 	if (!file)
 		return -ENOMEM;
-	file->uid = uid_get(current_euid());
+	file->uid = file_uid_get(current_euid());
 	if (!file->uid) {
 		kfree(file);
 		return -ENOMEM;
@@ -132,7 +132,7 @@ static void file_free(struct kref *ref)
 {
 	struct rknpu_file *file = container_of(ref, struct rknpu_file, ref);
 
-	uid_put(file->uid);
+	file_uid_put(file->uid);
 	mutex_destroy(&file->lock);
 	kfree(file);
 }
@@ -161,7 +161,10 @@ void rknpu_file_postclose(struct drm_device *drm, struct drm_file *drm_file)
 	struct rknpu_file *file = drm_file->driver_priv;
 	unsigned int i;
 
-	/* What the file's jobs held is gone before the file is, so that its memory can be counted on when close() returns. */
+	/*
+	 * What the file's jobs held is gone before the file is,
+	 * so that its memory can be counted on when close() returns.
+	 */
 	flush_workqueue(rknpu_reaper);
 
 	mutex_lock(&rdev->list_lock);
@@ -214,7 +217,7 @@ struct rknpu_space *rknpu_file_space(struct rknpu_file *file, int domain)
 
 /* --- handles ------------------------------------------------------------------------------------------------------------------ */
 
-static int charge(struct rknpu_file *file, u64 bytes)
+static int file_charge(struct rknpu_file *file, u64 bytes)
 {
 	u64 limit = max_mib_per_user ? (u64)max_mib_per_user << 20 : U64_MAX;
 
@@ -230,7 +233,7 @@ static int charge(struct rknpu_file *file, u64 bytes)
 	return 0;
 }
 
-static void uncharge(struct rknpu_file *file, u64 bytes)
+static void file_uncharge(struct rknpu_file *file, u64 bytes)
 {
 	lockdep_assert_held(&file->lock);
 	atomic64_sub(bytes, &file->uid->bytes);
@@ -252,13 +255,13 @@ struct rknpu_handle *rknpu_file_add_handle(struct rknpu_file *file, struct rknpu
 	INIT_LIST_HEAD(&handle->shared_link);
 
 	mutex_lock(&file->lock);
-	ret = charge(file, bo->base.base.size);
+	ret = file_charge(file, bo->base.base.size);
 	if (ret)
 		goto err;
 	/* Numbers come round only after four billion, so a stale cookie finds nothing rather than something else. */
 	ret = xa_alloc_cyclic(&file->handles, &handle->index, handle, XA_LIMIT(1, U32_MAX), &file->next_handle, GFP_KERNEL);
 	if (ret < 0) {
-		uncharge(file, bo->base.base.size);
+		file_uncharge(file, bo->base.base.size);
 		goto err;
 	}
 	if (bo->base.base.import_attach) {
@@ -281,7 +284,7 @@ void rknpu_file_remove_handle(struct rknpu_handle *handle)
 	mutex_lock(&file->lock);
 	xa_erase(&file->handles, handle->index);
 	list_del(&handle->import_link);
-	uncharge(file, handle->bo->base.base.size);
+	file_uncharge(file, handle->bo->base.base.size);
 	mutex_unlock(&file->lock);
 	kfree(handle);
 }
@@ -362,7 +365,7 @@ int rknpu_ioctl_npud_revoke(struct drm_device *drm, void *data, struct drm_file 
 	return 0;
 }
 
-static void query_file(struct rknpu_file *file, struct rknpu_npud_file_info *info)
+static void file_query_file(struct rknpu_file *file, struct rknpu_npud_file_info *info)
 {
 	struct rknpu_device *rdev = file->rdev;
 	unsigned int i;
@@ -391,7 +394,7 @@ static void query_file(struct rknpu_file *file, struct rknpu_npud_file_info *inf
 	mutex_unlock(&file->lock);
 }
 
-static int query_space(struct rknpu_file *file, u32 index, struct rknpu_npud_space_info *info)
+static int file_query_space(struct rknpu_file *file, u32 index, struct rknpu_npud_space_info *info)
 {
 	struct rknpu_space *space = NULL;
 
@@ -408,7 +411,7 @@ static int query_space(struct rknpu_file *file, u32 index, struct rknpu_npud_spa
 	return 0;
 }
 
-static void query_device(struct rknpu_device *rdev, struct rknpu_npud_device_info *info)
+static void file_query_device(struct rknpu_device *rdev, struct rknpu_npud_device_info *info)
 {
 	info->cores = rdev->nr_cores;
 	info->mmu_units = rdev->nr_units;
@@ -442,12 +445,12 @@ int rknpu_ioctl_npud_query(struct drm_device *drm, void *data, struct drm_file *
 		return -EINVAL;
 	switch (what) {
 	case RKNPU_NPUD_QUERY_FILE:
-		query_file(file, &args->file);
+		file_query_file(file, &args->file);
 		return 0;
 	case RKNPU_NPUD_QUERY_SPACE:
-		return query_space(file, index, &args->space);
+		return file_query_space(file, index, &args->space);
 	case RKNPU_NPUD_QUERY_DEVICE:
-		query_device(file->rdev, &args->device);
+		file_query_device(file->rdev, &args->device);
 		return 0;
 	default:
 		return -EINVAL;
@@ -465,7 +468,7 @@ void rknpu_file_show_fdinfo(struct seq_file *m, struct file *filp)
 	u64 busy[RKNPU_MAX_CORES], now;
 	unsigned int i;
 
-	query_file(file, &info);
+	file_query_file(file, &info);
 	spin_lock_irq(&rdev->lock);
 	now = ktime_get_ns();
 	for (i = 0; i < rdev->nr_cores; i++) {

@@ -98,7 +98,10 @@ void rknpu_file_quiesce(struct rknpu_file *file);
 void rknpu_file_put(struct rknpu_file *file);
 bool rknpu_file_revoked(struct rknpu_file *file);
 
-/* The space @domain, made on first use; -EINVAL if there can't be one of that number. Returns a reference. */
+/*
+ * The space @domain, made on first use; -EINVAL if there can't be one of that number.
+ * Returns a reference.
+ */
 struct rknpu_space *rknpu_file_space(struct rknpu_file *file, int domain);
 
 /* For the GEM open and close callbacks: accounting and cookies. */

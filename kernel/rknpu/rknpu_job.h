@@ -21,8 +21,9 @@ struct rknpu_file;
 struct rknpu_space;
 
 /*
- * waiting → queued → running → done | failed | cancelled; waiting and queued may end at once; running goes back to queued if it could not be
- * started. All moves are in rknpu_job_move(), under rdev->lock.
+ * waiting → queued → running → done | failed | cancelled;
+ * waiting and queued may end at once; running goes back to queued if it could not be started.
+ * All moves are in rknpu_job_move(), under rdev->lock.
  */
 enum rknpu_job_state {
 	RKNPU_JOB_NEW,
@@ -119,8 +120,10 @@ void rknpu_job_put(struct rknpu_job *job);
 void rknpu_job_move(struct rknpu_job *job, enum rknpu_job_state to);
 bool rknpu_job_final(const struct rknpu_job *job);
 /*
- * Ends the job with @result: 0 is done, -ECANCELED (or cancel_error) cancelled, all else failed. Its fence signals, whoever waits wakes, the scheduler's
- * reference goes. Any context that may sleep; harmless if it ended already. Cores must be off it.
+ * Ends the job with @result: 0 is done, -ECANCELED (or cancel_error) cancelled, all else failed.
+ * Its fence signals, whoever waits wakes, the scheduler's reference goes.
+ * Any context that may sleep; harmless if it ended already.
+ * Cores must be off it.
  */
 void rknpu_job_end(struct rknpu_job *job, enum rknpu_job_state to, int result);
 /* Asks for the end of a job; it comes at once if the job doesn't run, else after a short grace. */

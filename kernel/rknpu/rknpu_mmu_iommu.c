@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The MMU through the kernel's IOMMU API: a paging domain per space, attached to a core's group when no job runs behind it. A group
- * that has no space of ours is back in its default domain. After a reset of its core a group is detached, whatever the reset did to the
- * IOMMU's registers: the next job's attach programs them anew.
+ * The MMU through the kernel's IOMMU API:
+ * a paging domain per space, attached to a core's group when no job runs behind it.
+ * A group that has no space of ours is back in its default domain.
+ * After a reset of its core a group is detached, whatever the reset did to the IOMMU's registers:
+ * the next job's attach programs them anew.
  */
 #include <linux/dma-mapping.h>
 #include <linux/iommu.h>
@@ -63,7 +65,8 @@ static int iommu_unit_init(struct rknpu_mmu_unit *unit)
 	iommu_set_fault_handler(unit->probe, iommu_probe_fault, unit);
 	unit->iommu_node = of_parse_phandle(unit->dev->of_node, "iommus", 0);
 	/*
-	 * The banks' status is read, and nothing else of them, since the API has no way to ask whether a device's writes are over.
+	 * The banks' status is read, and nothing else of them,
+	 * since the API has no way to ask whether a device's writes are over.
 	 * They have power when the cores have it.
 	 */
 	while (unit->nr_banks < RKNPU_MAX_BANKS) {

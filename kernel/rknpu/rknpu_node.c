@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What a platform device brings along: clocks, supplies, power domains; all of it optional, and given back by devres. */
+/*
+ * What a platform device brings along: clocks, supplies, power domains;
+ * all of it optional, and given back by devres.
+ */
 #include <linux/clk.h>
 #include <linux/dma-mapping.h>
 #include <linux/of.h>
@@ -12,16 +15,17 @@
 
 #include "rknpu_power.h"
 
-static void supply_disable(void *supply)
+static void node_supply_disable(void *supply)
 {
 	regulator_disable(supply);
 }
 
 /*
- * On as long as the driver is bound, for power domains, which go off and on in between, need them until after our own suspend. The memories'
- * is never below the cores': it comes first and goes last.
+ * On as long as the driver is bound, for power domains,
+ * which go off and on in between, need them until after our own suspend.
+ * The memories' is never below the cores': it comes first and goes last.
  */
-static int supplies_init(struct rknpu_node *node, bool per_core)
+static int node_supplies_init(struct rknpu_node *node, bool per_core)
 {
 	struct regulator *supply;
 	int i, ret;
@@ -35,7 +39,7 @@ static int supplies_init(struct rknpu_node *node, bool per_core)
 		if (IS_ERR(supply))
 			return dev_err_probe(node->dev, PTR_ERR(supply), "supply %s\n", node->supply_names[i]);
 		ret = regulator_enable(supply);
-		ret = ret ?: devm_add_action_or_reset(node->dev, supply_disable, supply);
+		ret = ret ?: devm_add_action_or_reset(node->dev, node_supply_disable, supply);
 		if (ret)
 			return dev_err_probe(node->dev, ret, "supply %s\n", node->supply_names[i]);
 		node->supplies[i] = supply;
@@ -43,7 +47,7 @@ static int supplies_init(struct rknpu_node *node, bool per_core)
 	return 0;
 }
 
-static void domains_fini(void *data)
+static void node_domains_fini(void *data)
 {
 	struct rknpu_node *node = data;
 
@@ -55,8 +59,11 @@ static void domains_fini(void *data)
 	}
 }
 
-/* One domain is the driver core's business. Of several each gets a device of its own, which is on while the node is. */
-static int domains_init(struct rknpu_node *node)
+/*
+ * One domain is the driver core's business.
+ * Of several each gets a device of its own, which is on while the node is.
+ */
+static int node_domains_init(struct rknpu_node *node)
 {
 	int count = of_count_phandle_with_args(node->dev->of_node, "power-domains", "#power-domain-cells");
 	struct device *domain;
@@ -67,7 +74,7 @@ static int domains_init(struct rknpu_node *node)
 	if (count > (int)ARRAY_SIZE(node->domains))
 		return dev_err_probe(node->dev, -EINVAL, "%d power domains, but no NPU has more than %zu\n", count,
 				     ARRAY_SIZE(node->domains));
-	ret = devm_add_action(node->dev, domains_fini, node);
+	ret = devm_add_action(node->dev, node_domains_fini, node);
 	if (ret)
 		return ret;
 	for (i = 0; i < count; i++) {
@@ -84,7 +91,7 @@ static int domains_init(struct rknpu_node *node)
 }
 
 /* Of mainline's nodes, a core each: how many there are below it, enabled or not. */
-static unsigned int core_number(struct device *dev, resource_size_t start)
+static unsigned int node_core_number(struct device *dev, resource_size_t start)
 {
 	struct device_node *child;
 	unsigned int below = 0;
@@ -109,7 +116,7 @@ int rknpu_node_init(struct rknpu_node *node, enum rknpu_soc_id soc, bool per_cor
 	node->start = res->start;
 	node->soc = rknpu_soc_get(soc);
 	node->nr_cores = per_core ? 1 : node->soc->cores;
-	node->first = per_core ? core_number(dev, res->start) : 0;
+	node->first = per_core ? node_core_number(dev, res->start) : 0;
 	if (node->first + node->nr_cores > node->soc->cores)
 		return dev_err_probe(dev, -EINVAL, "core %u, but an %s has %u\n", node->first, node->soc->name, node->soc->cores);
 	node->pdata = dev_get_platdata(dev);
@@ -121,8 +128,8 @@ int rknpu_node_init(struct rknpu_node *node, enum rknpu_soc_id soc, bool per_cor
 	if (ret < 0)
 		return dev_err_probe(dev, ret, "clocks\n");
 	node->nr_clks = ret;
-	ret = supplies_init(node, per_core);
-	ret = ret ?: domains_init(node);
+	ret = node_supplies_init(node, per_core);
+	ret = ret ?: node_domains_init(node);
 	if (ret)
 		return ret;
 	ret = dma_set_mask_and_coherent(dev, DMA_BIT_MASK(node->soc->dma_bits));

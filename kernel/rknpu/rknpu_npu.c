@@ -17,7 +17,7 @@
 #include "rknpu_sched.h"
 #include "../include/rknpu/rknpu_platform.h"
 
-static int map_window(struct rknpu_node *node, const char *name, unsigned int index, void __iomem **window)
+static int npu_map_window(struct rknpu_node *node, const char *name, unsigned int index, void __iomem **window)
 {
 	struct platform_device *pdev = to_platform_device(node->dev);
 	struct resource *res = name ? platform_get_resource_byname(pdev, IORESOURCE_MEM, name) : NULL;
@@ -27,7 +27,10 @@ static int map_window(struct rknpu_node *node, const char *name, unsigned int in
 		res = platform_get_resource(pdev, IORESOURCE_MEM, index);
 	if (!res)
 		return -ENODEV;
-	/* Not exclusively: in the vendor's map the MMU's banks, which the IOMMU driver has, lie within the cores' windows. */
+	/*
+	 * Not exclusively: in the vendor's map the MMU's banks,
+	 * which the IOMMU driver has, lie within the cores' windows.
+	 */
 	regs = devm_ioremap(node->dev, res->start, resource_size(res));
 	if (!regs)
 		return -ENOMEM;
@@ -35,7 +38,7 @@ static int map_window(struct rknpu_node *node, const char *name, unsigned int in
 	return 0;
 }
 
-static int core_init(struct rknpu_device *rdev, struct rknpu_core *core, struct rknpu_node *node, unsigned int index)
+static int npu_core_init(struct rknpu_device *rdev, struct rknpu_core *core, struct rknpu_node *node, unsigned int index)
 {
 	struct platform_device *pdev = to_platform_device(node->dev);
 	struct device *dev = node->dev;
@@ -50,11 +53,11 @@ static int core_init(struct rknpu_device *rdev, struct rknpu_core *core, struct 
 	node->cores[index] = core;
 
 	if (platform_get_resource_byname(pdev, IORESOURCE_MEM, "pc")) {
-		ret = map_window(node, "pc", 0, &core->pc);
-		ret = ret ?: map_window(node, "cna", 1, &core->cna);
-		ret = ret ?: map_window(node, "core", 2, &core->regs_core);
+		ret = npu_map_window(node, "pc", 0, &core->pc);
+		ret = ret ?: npu_map_window(node, "cna", 1, &core->cna);
+		ret = ret ?: npu_map_window(node, "core", 2, &core->regs_core);
 	} else {
-		ret = map_window(node, NULL, index, &core->pc);
+		ret = npu_map_window(node, NULL, index, &core->pc);
 		core->cna = core->pc + RKNPU_CNA_OFFSET;
 		core->regs_core = core->pc + RKNPU_CORE_OFFSET;
 		core->dpu = core->pc + RKNPU_DPU_OFFSET;
@@ -79,7 +82,7 @@ static int core_init(struct rknpu_device *rdev, struct rknpu_core *core, struct 
 }
 
 /* The node's banks are counted off, as many for each core as the SoC has. */
-static int units_init(struct rknpu_device *rdev)
+static int npu_units_init(struct rknpu_device *rdev)
 {
 	unsigned int i, k, bank = 0;
 	int ret;
@@ -111,7 +114,7 @@ static int units_init(struct rknpu_device *rdev)
 				    !platform_get_resource_byname(pdev, IORESOURCE_MEM, name))
 					ret = -ENODEV;
 				else
-					ret = map_window(node, name, node->nr_cores + bank, &unit->banks[k]);
+					ret = npu_map_window(node, name, node->nr_cores + bank, &unit->banks[k]);
 				if (ret)
 					return dev_err_probe(node->dev, ret, "no window for MMU bank %u\n", bank);
 			}
@@ -125,13 +128,13 @@ static int units_init(struct rknpu_device *rdev)
 	return 0;
 }
 
-static void units_fini(struct rknpu_device *rdev)
+static void npu_units_fini(struct rknpu_device *rdev)
 {
 	while (rdev->nr_units)
 		rknpu_mmu_unit_fini(&rdev->units[--rdev->nr_units]);
 }
 
-static int cores_init(struct rknpu_device *rdev, struct rknpu_group *group)
+static int npu_cores_init(struct rknpu_device *rdev, struct rknpu_group *group)
 {
 	struct rknpu_node *node;
 	unsigned int i;
@@ -143,17 +146,17 @@ static int cores_init(struct rknpu_device *rdev, struct rknpu_group *group)
 			struct rknpu_core *core = &rdev->cores[rdev->nr_cores];
 
 			core->index = rdev->nr_cores;
-			ret = core_init(rdev, core, node, i);
+			ret = npu_core_init(rdev, core, node, i);
 			if (ret)
 				return ret;
 			rdev->nr_cores++;
 		}
 	}
-	return units_init(rdev);
+	return npu_units_init(rdev);
 }
 
 /* With power, for the first time: reset, to be free of what was before us, and read the version. */
-static int cores_start(struct rknpu_device *rdev)
+static int npu_cores_start(struct rknpu_device *rdev)
 {
 	unsigned int i;
 	int ret;
@@ -181,10 +184,10 @@ static int cores_start(struct rknpu_device *rdev)
 }
 
 /*
- * What a device takes of its nodes goes back when the device does, though the nodes may stay bound: mainline's nodes come and go one by one,
- * the device with the first that goes.
+ * What a device takes of its nodes goes back when the device does, though the nodes may stay bound:
+ * mainline's nodes come and go one by one, the device with the first that goes.
  */
-static int nodes_open(struct rknpu_group *group)
+static int npu_nodes_open(struct rknpu_group *group)
 {
 	struct rknpu_node *node;
 
@@ -197,7 +200,7 @@ static int nodes_open(struct rknpu_group *group)
 	return 0;
 }
 
-static void nodes_close(struct rknpu_group *group)
+static void npu_nodes_close(struct rknpu_group *group)
 {
 	struct rknpu_node *node;
 
@@ -205,7 +208,7 @@ static void nodes_close(struct rknpu_group *group)
 		devres_close_group(node->dev, node);
 }
 
-static void nodes_release(struct rknpu_group *group)
+static void npu_nodes_release(struct rknpu_group *group)
 {
 	struct rknpu_node *node;
 
@@ -215,7 +218,7 @@ static void nodes_release(struct rknpu_group *group)
 	}
 }
 
-static struct platform_device *facade_create(const struct rknpu_soc *soc)
+static struct platform_device *npu_facade_create(const struct rknpu_soc *soc)
 {
 	const struct platform_device_info info = {
 		.name = "rknpu-facade",
@@ -229,7 +232,7 @@ static struct platform_device *facade_create(const struct rknpu_soc *soc)
 int rknpu_npu_create(struct rknpu_group *group)
 {
 	struct rknpu_node *node = list_first_entry(&group->nodes, struct rknpu_node, link);
-	struct platform_device *facade = facade_create(node->soc);
+	struct platform_device *facade = npu_facade_create(node->soc);
 	struct rknpu_device *rdev;
 	unsigned int i;
 	int ret;
@@ -255,16 +258,16 @@ int rknpu_npu_create(struct rknpu_group *group)
 	ret = rknpu_sched_init(rdev);
 	if (ret)
 		goto err_group;
-	ret = nodes_open(group);
+	ret = npu_nodes_open(group);
 	if (ret)
 		goto err_group;
-	ret = cores_init(rdev, group);
+	ret = npu_cores_init(rdev, group);
 	if (ret)
 		goto err_units;
 	for (i = 0; i < rdev->nr_nodes; i++)
 		rdev->nodes[i]->rdev = rdev;
 	rknpu_power_init(rdev);
-	ret = cores_start(rdev);
+	ret = npu_cores_start(rdev);
 	if (ret)
 		goto err_power;
 	ret = rknpu_devfreq_init(rdev);
@@ -274,7 +277,7 @@ int rknpu_npu_create(struct rknpu_group *group)
 	ret = drm_dev_register(&rdev->drm, 0);
 	if (ret)
 		goto err_debugfs;
-	nodes_close(group);
+	npu_nodes_close(group);
 	group->rdev = rdev;
 	dev_info(&facade->dev, "%s NPU%s, version %#x, %u cores, MMU by %s\n", rdev->soc->name,
 		 rdev->soc->tested ? "" : " (untested)", rdev->hw_version, rdev->nr_cores, rdev->mmu->name);
@@ -286,8 +289,8 @@ err_debugfs:
 err_power:
 	rknpu_power_fini(rdev);
 err_units:
-	units_fini(rdev);
-	nodes_release(group);
+	npu_units_fini(rdev);
+	npu_nodes_release(group);
 err_group:
 	devres_release_group(&facade->dev, NULL);
 err_facade:
@@ -317,8 +320,8 @@ void rknpu_npu_destroy(struct rknpu_group *group)
 	mutex_unlock(&rdev->list_lock);
 	rknpu_devfreq_fini(rdev);
 	rknpu_power_fini(rdev);
-	units_fini(rdev);
-	nodes_release(group);
+	npu_units_fini(rdev);
+	npu_nodes_release(group);
 	devres_release_group(&facade->dev, NULL);
 	platform_device_unregister(facade);
 }

@@ -7,8 +7,9 @@
 struct rknpu_device;
 
 /*
- * The platform devices of one NPU. @key is what they have in common: the parent of mainline's nodes, or the one node itself. Probe and
- * removal of nodes, which alone use it, hold groups_lock.
+ * The platform devices of one NPU. @key is what they have in common:
+ * the parent of mainline's nodes, or the one node itself.
+ * Probe and removal of nodes, which alone use it, hold groups_lock.
  */
 struct rknpu_group {
 	struct list_head link;
@@ -22,8 +23,8 @@ struct rknpu_group {
 /* All nodes of the group are there: the device appears. Nothing is left behind on failure. */
 int rknpu_npu_create(struct rknpu_group *group);
 /*
- * The hardware goes, by unbinding or because the module does. Files may stay open: they get -ENODEV, and their spaces come apart without
- * touching anything.
+ * The hardware goes, by unbinding or because the module does.
+ * Files may stay open: they get -ENODEV, and their spaces come apart without touching anything.
  */
 void rknpu_npu_destroy(struct rknpu_group *group);
 

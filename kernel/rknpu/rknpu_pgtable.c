@@ -7,15 +7,17 @@
 #include "rknpu_pgtable.h"
 
 /*
- * An entry (mainline rockchip-iommu, version 2): address bits 31:12 in place, 35:32 at 11:8, 39:36 at 7:4; valid bit 0, readable
- * bit 1, writable bit 2. Version 1 has zeros in 11:4. A directory entry has the same address and the valid bit only.
+ * An entry (mainline rockchip-iommu, version 2): address bits 31:12 in place,
+ * 35:32 at 11:8, 39:36 at 7:4; valid bit 0, readable bit 1, writable bit 2.
+ * Version 1 has zeros in 11:4.
+ * A directory entry has the same address and the valid bit only.
  */
 #define ENTRY_VALID	BIT(0)
 #define ENTRY_READ	BIT(1)
 #define ENTRY_WRITE	BIT(2)
 #define ENTRY_ADDR	GENMASK(31, 12)
 
-static u32 encode_address(dma_addr_t addr, bool wide)
+static u32 pt_encode_address(dma_addr_t addr, bool wide)
 {
 	u64 a = addr;
 	u32 entry = lower_32_bits(a) & ENTRY_ADDR;
@@ -27,7 +29,7 @@ static u32 encode_address(dma_addr_t addr, bool wide)
 
 u32 rknpu_pte_encode(dma_addr_t addr, bool wide)
 {
-	return encode_address(addr, wide) | ENTRY_VALID | ENTRY_READ | ENTRY_WRITE;
+	return pt_encode_address(addr, wide) | ENTRY_VALID | ENTRY_READ | ENTRY_WRITE;
 }
 
 dma_addr_t rknpu_pte_decode(u32 pte, bool wide)
@@ -85,7 +87,7 @@ static void pt_flush(struct rknpu_pgtable *pgt, const struct rknpu_pt *pt, unsig
 						 DMA_TO_DEVICE);
 }
 
-static unsigned int dir_index(u64 iova)
+static unsigned int pt_dir_index(u64 iova)
 {
 	return iova / RKNPU_PT_SPAN;
 }
@@ -122,26 +124,26 @@ void rknpu_pgtable_fini(struct rknpu_pgtable *pgt)
 
 int rknpu_pgtable_reserve(struct rknpu_pgtable *pgt, u32 iova, u64 bytes)
 {
-	unsigned int i, last = dir_index(iova + bytes - 1);
+	unsigned int i, last = pt_dir_index(iova + bytes - 1);
 	int ret;
 
-	for (i = dir_index(iova); i <= last; i++) {
+	for (i = pt_dir_index(iova); i <= last; i++) {
 		if (pgt->tables[i].entries)
 			continue;
 		ret = pt_alloc(pgt, &pgt->tables[i]);
 		if (ret)
 			return ret;
 		/* The table is zero in memory (mapping it flushed it) before the directory names it. */
-		WRITE_ONCE(pgt->dir.entries[i], encode_address(pgt->tables[i].dma, pgt->wide) | ENTRY_VALID);
+		WRITE_ONCE(pgt->dir.entries[i], pt_encode_address(pgt->tables[i].dma, pgt->wide) | ENTRY_VALID);
 		pt_flush(pgt, &pgt->dir, i, 1);
 	}
 	return 0;
 }
 
-static void fill(struct rknpu_pgtable *pgt, u64 iova, dma_addr_t addr, u64 bytes, bool valid)
+static void pt_fill(struct rknpu_pgtable *pgt, u64 iova, dma_addr_t addr, u64 bytes, bool valid)
 {
 	while (bytes) {
-		const struct rknpu_pt *pt = &pgt->tables[dir_index(iova)];
+		const struct rknpu_pt *pt = &pgt->tables[pt_dir_index(iova)];
 		unsigned int first = pt_index(iova), i;
 		unsigned int count = min_t(u64, bytes / RKNPU_PAGE_SIZE, RKNPU_PT_ENTRIES - first);
 
@@ -155,18 +157,18 @@ static void fill(struct rknpu_pgtable *pgt, u64 iova, dma_addr_t addr, u64 bytes
 
 void rknpu_pgtable_map(struct rknpu_pgtable *pgt, u32 iova, dma_addr_t addr, u64 bytes)
 {
-	fill(pgt, iova, addr, bytes, true);
+	pt_fill(pgt, iova, addr, bytes, true);
 }
 
 void rknpu_pgtable_unmap(struct rknpu_pgtable *pgt, u32 iova, u64 bytes)
 {
-	fill(pgt, iova, 0, bytes, false);
+	pt_fill(pgt, iova, 0, bytes, false);
 }
 
 bool rknpu_pgtable_lookup(const struct rknpu_pgtable *pgt, u32 iova, dma_addr_t *addr)
 {
-	const struct rknpu_pt *pt = &pgt->tables[dir_index(iova)];
-	u32 dte = pgt->dir.entries[dir_index(iova)], pte;
+	const struct rknpu_pt *pt = &pgt->tables[pt_dir_index(iova)];
+	u32 dte = pgt->dir.entries[pt_dir_index(iova)], pte;
 
 	if (!(dte & ENTRY_VALID) || rknpu_pte_decode(dte, pgt->wide) != pt->dma)
 		return false;

@@ -38,7 +38,10 @@ struct rknpu_pgtable {
 int rknpu_pgtable_init(struct rknpu_pgtable *pgt, struct device *dev, bool wide);
 void rknpu_pgtable_fini(struct rknpu_pgtable *pgt);
 
-/* Makes the tables for [iova, iova + bytes), so that mapping there can't fail. -ENOMEM leaves what was there. */
+/*
+ * Makes the tables for [iova, iova + bytes), so that mapping there can't fail.
+ * -ENOMEM leaves what was there.
+ */
 int rknpu_pgtable_reserve(struct rknpu_pgtable *pgt, u32 iova, u64 bytes);
 /* All in whole pages; the range must be reserved. */
 void rknpu_pgtable_map(struct rknpu_pgtable *pgt, u32 iova, dma_addr_t addr, u64 bytes);

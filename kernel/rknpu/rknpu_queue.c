@@ -8,7 +8,7 @@ void rknpu_queue_init(struct rknpu_queue *queue)
 	INIT_LIST_HEAD(&queue->entries);
 }
 
-static bool before(const struct rknpu_queue_entry *a, const struct rknpu_queue_entry *b)
+static bool queue_before(const struct rknpu_queue_entry *a, const struct rknpu_queue_entry *b)
 {
 	return a->priority != b->priority ? a->priority < b->priority : a->seq < b->seq;
 }
@@ -19,20 +19,20 @@ void rknpu_queue_add(struct rknpu_queue *queue, struct rknpu_queue_entry *entry)
 
 	/* From the end, where most belong. */
 	list_for_each_entry_reverse(pos, &queue->entries, link)
-		if (before(pos, entry)) {
+		if (queue_before(pos, entry)) {
 			list_add(&entry->link, &pos->link);
 			return;
 		}
 	list_add(&entry->link, &queue->entries);
 }
 
-static bool unit_fits(const struct rknpu_queue_core *core, const void *space)
+static bool queue_unit_fits(const struct rknpu_queue_core *core, const void *space)
 {
 	return !core->running_space || core->running_space == space;
 }
 
 /* Warm ones first (no switch), then those that didn't fail lately, then the least used. */
-static bool better(const struct rknpu_queue_core *a, const struct rknpu_queue_core *b, const void *space)
+static bool queue_better(const struct rknpu_queue_core *a, const struct rknpu_queue_core *b, const void *space)
 {
 	bool a_warm = a->live == space, b_warm = b->live == space;
 
@@ -65,7 +65,7 @@ struct rknpu_queue_entry *rknpu_queue_pick(const struct rknpu_queue *queue, cons
 		/* Cores on which the entry could start this instant. */
 		blocked = busy | kept;
 		for (i = 0; i < nr_cores; i++)
-			if (!unit_fits(&core[i], entry->space))
+			if (!queue_unit_fits(&core[i], entry->space))
 				blocked |= BIT(i);
 		if (!entry->any) {
 			if (!(usable & blocked)) {
@@ -75,7 +75,7 @@ struct rknpu_queue_entry *rknpu_queue_pick(const struct rknpu_queue *queue, cons
 		} else {
 			for (i = 0; i < nr_cores; i++)
 				if ((usable & ~blocked & BIT(i)) &&
-				    (best < 0 || better(&core[i], &core[best], entry->space)))
+				    (best < 0 || queue_better(&core[i], &core[best], entry->space)))
 					best = i;
 			if (best >= 0) {
 				*cores = BIT(best);
@@ -83,11 +83,13 @@ struct rknpu_queue_entry *rknpu_queue_pick(const struct rknpu_queue *queue, cons
 			}
 		}
 		/*
-		 * It waits. A gang, or a job for one core of its own, keeps what it needs from those behind it. Where another space is in the
-		 * way all cores behind that MMU are kept, for they would go on in that space.
+		 * It waits.
+		 * A gang, or a job for one core of its own, keeps what it needs from those behind it.
+		 * Where another space is in the way all cores behind that MMU are kept,
+		 * for they would go on in that space.
 		 */
 		for (i = 0; i < nr_cores; i++) {
-			bool conflict = !unit_fits(&core[i], entry->space);
+			bool conflict = !queue_unit_fits(&core[i], entry->space);
 
 			if (!(usable & BIT(i)))
 				continue;

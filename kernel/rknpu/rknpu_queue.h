@@ -53,8 +53,10 @@ struct rknpu_queue_core {
 void rknpu_queue_init(struct rknpu_queue *queue);
 void rknpu_queue_add(struct rknpu_queue *queue, struct rknpu_queue_entry *entry);
 /*
- * The entry that starts next, and on which cores; NULL if none can. It stays in the queue. An entry that waits for busy cores keeps
- * them from those behind it, so that a gang gets its turn. *cores = 0 with an entry: it can never run, its cores are dead.
+ * The entry that starts next, and on which cores; NULL if none can.
+ * It stays in the queue.
+ * An entry that waits for busy cores keeps them from those behind it, so that a gang gets its turn.
+ * *cores = 0 with an entry: it can never run, its cores are dead.
  */
 struct rknpu_queue_entry *rknpu_queue_pick(const struct rknpu_queue *queue, const struct rknpu_queue_core *core,
 					   unsigned int nr_cores, u32 *cores);

@@ -5,8 +5,10 @@
 #include "rknpu_soc.h"
 
 /*
- * Numbers as in the configuration tables of the vendor's RKNPU driver 0.9.8 and, for the RK3588, mainline's rocket. The widths of
- * physical addresses that no public source states are taken as 32 bits, which is right for any of them, if narrow.
+ * Numbers as in the configuration tables of the vendor's RKNPU driver 0.9.8 and,
+ * for the RK3588, mainline's rocket.
+ * The widths of physical addresses that no public source states are taken as 32 bits,
+ * which is right for any of them, if narrow.
  */
 static const struct rknpu_soc socs[RKNPU_SOC_COUNT] = {
 	[RKNPU_SOC_RK3588] = {

@@ -12,7 +12,10 @@
 #include "rknpu_vm.h"
 #include "../include/uapi/drm/rknpu_drm.h"
 
-/* Addresses have 32 bits. The ends stay free, so that a null pointer with an offset, or one that wraps, faults. */
+/*
+ * Addresses have 32 bits.
+ * The ends stay free, so that a null pointer with an offset, or one that wraps, faults.
+ */
 #define WINDOW_START	0x100000ull
 #define WINDOW_END	0xfff00000ull
 
@@ -64,7 +67,7 @@ struct rknpu_space *rknpu_space_get(struct rknpu_space *space)
  * @forget takes what hardware knows of the space out of it. A core that can't forget, because it hangs or stands in a page fault, is stopped by a
  * reset, after which it is asked again. 0, or the cores that don't let go whatever is done.
  */
-static u32 make_forget(struct rknpu_space *space, int (*forget)(struct rknpu_space *space, u32 *cores))
+static u32 space_make_forget(struct rknpu_space *space, int (*forget)(struct rknpu_space *space, u32 *cores))
 {
 	unsigned int attempt;
 	u32 cores;
@@ -80,14 +83,15 @@ static u32 make_forget(struct rknpu_space *space, int (*forget)(struct rknpu_spa
 }
 
 /*
- * Nobody uses the space any more, but units may still translate by it, for it costs nothing to leave it there. If a unit won't
- * let go its cores get reset; if not even that helps, the tables stay: memory that hardware may walk is never freed.
+ * Nobody uses the space any more, but units may still translate by it, for it costs nothing to leave it there.
+ * If a unit won't let go its cores get reset; if not even that helps, the tables stay:
+ * memory that hardware may walk is never freed.
  */
 static void space_release(struct kref *ref)
 {
 	struct rknpu_space *space = container_of(ref, struct rknpu_space, ref);
 	struct rknpu_device *rdev = space->rdev;
-	u32 cores = make_forget(space, rknpu_mmu_evict_space);
+	u32 cores = space_make_forget(space, rknpu_mmu_evict_space);
 
 	space->stuck = cores;
 	mutex_lock(&rdev->list_lock);
@@ -112,7 +116,7 @@ void rknpu_space_put(struct rknpu_space *space)
 	kref_put(&space->ref, space_release);
 }
 
-static void log_full(struct rknpu_space *space, u64 bytes)
+static void space_log_full(struct rknpu_space *space, u64 bytes)
 {
 	dev_warn_ratelimited(rknpu_dma_dev(space->rdev),
 			     "address space %u of pid %d is full: %llu bytes wanted, %llu free, largest hole %llu\n", space->id,
@@ -126,7 +130,7 @@ int rknpu_space_check_room(struct rknpu_space *space, u64 bytes)
 
 	mutex_lock(&space->lock);
 	if (bytes > rknpu_window_largest_hole(&space->window)) {
-		log_full(space, bytes);
+		space_log_full(space, bytes);
 		ret = -ENOSPC;
 	}
 	mutex_unlock(&space->lock);
@@ -152,7 +156,7 @@ struct rknpu_mapping *rknpu_mapping_create(struct rknpu_space *space, struct rkn
 		ret = rknpu_window_insert(&space->window, &mapping->range, bytes, high);
 	if (ret) {
 		if (!at)
-			log_full(space, bytes);
+			space_log_full(space, bytes);
 		goto err_unlock;
 	}
 	ret = rdev->mmu->map(space, rknpu_mapping_iova(mapping), bo->base.sgt, bytes);
@@ -176,9 +180,11 @@ err_unlock:
 }
 
 /*
- * The order that makes freed pages unreachable: entries out, cached translations out, and only then the range and the pages. The lock of the
- * space isn't held for the second step, which may take a core's reset; the range still belongs to this mapping. If not even the reset helps, the
- * buffer, its range and this module are kept for ever.
+ * The order that makes freed pages unreachable:
+ * entries out, cached translations out, and only then the range and the pages.
+ * The lock of the space isn't held for the second step, which may take a core's reset;
+ * the range still belongs to this mapping.
+ * If not even the reset helps, the buffer, its range and this module are kept for ever.
  */
 void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 {
@@ -191,7 +197,7 @@ void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 	mutex_lock(&space->lock);
 	rdev->mmu->unmap(space, rknpu_mapping_iova(mapping), bytes);
 	mutex_unlock(&space->lock);
-	cores = make_forget(space, rknpu_mmu_zap_space);
+	cores = space_make_forget(space, rknpu_mmu_zap_space);
 	if (cores) {
 		dev_err(rknpu_dma_dev(rdev), "%llu bytes at %#llx are kept: cores %#x don't let go\n", bytes, rknpu_mapping_iova(mapping),
 			cores);

@@ -59,11 +59,16 @@ struct rknpu_space *rknpu_space_get(struct rknpu_space *space);
 void rknpu_space_put(struct rknpu_space *space);
 
 /*
- * Under bo->lock. Maps all of @bo into @space: at @at, or if that is 0 wherever there is room (@high: from the top). The buffer must have
- * its pages. -ENOSPC: no room, and the log says how much there is.
+ * Under bo->lock.
+ * Maps all of @bo into @space: at @at, or if that is 0 wherever there is room (@high: from the top).
+ * The buffer must have its pages.
+ * -ENOSPC: no room, and the log says how much there is.
  */
 struct rknpu_mapping *rknpu_mapping_create(struct rknpu_space *space, struct rknpu_bo *bo, u64 at, bool high);
-/* Under bo->lock. When it returns the device can't reach the buffer through this mapping; it can't fail. */
+/*
+ * Under bo->lock.
+ * When it returns the device can't reach the buffer through this mapping; it can't fail.
+ */
 void rknpu_mapping_destroy(struct rknpu_mapping *mapping);
 
 static inline u64 rknpu_mapping_iova(const struct rknpu_mapping *mapping)

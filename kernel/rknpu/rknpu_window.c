@@ -16,7 +16,7 @@ void rknpu_window_fini(struct rknpu_window *win)
 	drm_mm_takedown(&win->mm);
 }
 
-static void account(struct rknpu_window *win, struct rknpu_range *range, u64 bytes)
+static void window_account(struct rknpu_window *win, struct rknpu_range *range, u64 bytes)
 {
 	range->bytes = bytes;
 	win->used += bytes;
@@ -33,7 +33,7 @@ int rknpu_window_insert(struct rknpu_window *win, struct rknpu_range *range, u64
 	ret = drm_mm_insert_node_generic(&win->mm, &range->node, bytes + RKNPU_WINDOW_GUARD, 4096, 0,
 					 high ? DRM_MM_INSERT_HIGH : DRM_MM_INSERT_LOW);
 	if (!ret)
-		account(win, range, bytes);
+		window_account(win, range, bytes);
 	return ret;
 }
 
@@ -48,7 +48,7 @@ int rknpu_window_insert_at(struct rknpu_window *win, struct rknpu_range *range, 
 	range->node.size = bytes + RKNPU_WINDOW_GUARD;
 	ret = drm_mm_reserve_node(&win->mm, &range->node);
 	if (!ret)
-		account(win, range, bytes);
+		window_account(win, range, bytes);
 	return ret;
 }
 

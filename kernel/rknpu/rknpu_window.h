@@ -31,7 +31,10 @@ struct rknpu_range {
 void rknpu_window_init(struct rknpu_window *win, u64 start, u64 bytes);
 /* All ranges must have been removed. */
 void rknpu_window_fini(struct rknpu_window *win);
-/* -ENOSPC: no hole is large enough. @high searches from the top, for ranges that other windows should be able to have, too. */
+/*
+ * -ENOSPC: no hole is large enough.
+ * @high searches from the top, for ranges that other windows should be able to have, too.
+ */
 int rknpu_window_insert(struct rknpu_window *win, struct rknpu_range *range, u64 bytes, bool high);
 /* -ENOSPC: [start, start + bytes) isn't free. */
 int rknpu_window_insert_at(struct rknpu_window *win, struct rknpu_range *range, u64 start, u64 bytes);
