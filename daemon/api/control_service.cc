@@ -147,8 +147,7 @@ ControlService::Reactor* ControlService::ListDevices(Context* context, const v1:
         v1::Aperture& to = *device.add_apertures();
         to.set_name(aperture.name);
         to.set_limit_bytes(aperture.limit_bytes);
-        // Residency keeps the account of the first; others are the device's own.
-        to.set_used_bytes(first ? arbiter.used_bytes : aperture.used_bytes);
+        to.set_used_bytes(first && !info.counts_apertures ? arbiter.used_bytes : aperture.used_bytes);
         first = false;
       }
       device.set_health(arbiter.dead ? v1::HEALTH_DEAD : health_of(info.health));

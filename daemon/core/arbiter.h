@@ -49,6 +49,10 @@ class Arbiter {
   // (bytes needed and free), unavailable when the device is dead or drained.
   virtual Result<JobReport> submit_and_wait(Job job) = 0;
 
+  // Evicts the program if it is resident and nothing runs on it, so that its next job brings it in anew, with what it
+  // says by then that it takes. False: it is in use.
+  virtual bool vacate(Program& program) = 0;
+
   // The program will not be used again: evicts it if resident, waits while it runs. Called from the program's owner
   // before it goes.
   virtual void forget(Program& program) = 0;

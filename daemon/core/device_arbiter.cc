@@ -46,6 +46,16 @@ Result<JobReport> DeviceArbiter::submit_and_wait(Job job) {
   return result;
 }
 
+bool DeviceArbiter::vacate(Program& program) {
+  Impl& impl = *impl_;
+  std::unique_lock lock(impl.mutex);
+  const auto at = impl.keys.find(&program);
+  const bool idle = at != impl.keys.end() && impl.residency.begin_eviction(at->second);
+  if (idle) impl.evict(lock, at->second);
+  impl.unlock(lock);
+  return idle;
+}
+
 void DeviceArbiter::forget(Program& program) {
   Impl& impl = *impl_;
   std::unique_lock lock(impl.mutex);

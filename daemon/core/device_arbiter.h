@@ -85,6 +85,7 @@ class DeviceArbiter final : public Arbiter {
 
   const std::string& device() const override;
   Result<JobReport> submit_and_wait(Job job) override;
+  bool vacate(Program& program) override;
   void forget(Program& program) override;
 
   // Starts nothing new (jobs wait on) until resume(); returns when nothing runs. deadline_exceeded: something still

@@ -105,6 +105,9 @@ struct DeviceArbiter::Impl {
   // The program is in state leaving.
   void evict(std::unique_lock<std::mutex>& lock, ProgramKey key);
   void evict_idle(std::unique_lock<std::mutex>& lock);
+  // The bytes add up, but the device has no room: another program leaves, the least valuable that nobody waits for.
+  // False: there is none.
+  bool evict_for(std::unique_lock<std::mutex>& lock, ProgramKey key);
   // Evicts what has to leave and makes the waiter's program resident. On failure it is cold again. False: it takes more
   // than it said and than there is room for, and has left again.
   Result<bool> bring_in(std::unique_lock<std::mutex>& lock, Waiter& waiter, JobReport& report);

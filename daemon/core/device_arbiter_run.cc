@@ -192,6 +192,14 @@ void DeviceArbiter::Impl::evict_idle(std::unique_lock<std::mutex>& lock) {
   }
 }
 
+bool DeviceArbiter::Impl::evict_for(std::unique_lock<std::mutex>& lock, ProgramKey key) {
+  const ProgramKey victim = residency.least_valuable_idle(clock.now());
+  if (victim == 0 || !residency.begin_eviction(victim)) return false;
+  residency.leaves_for(victim, key);
+  evict(lock, victim);
+  return true;
+}
+
 Result<bool> DeviceArbiter::Impl::bring_in(std::unique_lock<std::mutex>& lock, Waiter& waiter, JobReport& report) {
   const TimePoint from = clock.now();
   for (const ProgramKey victim : waiter.victims) {
@@ -202,7 +210,16 @@ Result<bool> DeviceArbiter::Impl::bring_in(std::unique_lock<std::mutex>& lock, W
   Program& program = *waiter.job.program;
   lock.unlock();
   const TimePoint create_from = clock.now();
-  Result<> made = guarded([&] { return program.make_resident(); });
+  Result<> made;
+  for (;;) {
+    made = guarded([&] { return program.make_resident(); });
+    if (made || made.error().code != ErrorCode::resource_exhausted) break;
+    lock.lock();
+    const bool more_room = evict_for(lock, waiter.key);
+    lock.unlock();
+    if (!more_room) break;
+    ++report.evicted;
+  }
   const TimePoint until = clock.now();
   const Footprint footprint = made ? program.footprint() : Footprint{};
   lock.lock();

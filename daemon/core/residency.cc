@@ -30,7 +30,7 @@ void Residency::add(ProgramKey key, Footprint footprint, bool pinned, Duration b
 
 void Residency::update(ProgramKey key, Footprint footprint, bool pinned, Duration bring_back) {
   Entry& entry = entries_.at(key);
-  if (entry.state == ResidencyState::cold) entry.footprint = footprint;
+  if (entry.state == ResidencyState::cold || entry.state == ResidencyState::resident) entry.footprint = footprint;
   entry.pinned = pinned;
   if (bring_back.count() > 0) entry.bring_back = bring_back;
 }
@@ -295,6 +295,17 @@ bool Residency::begin_eviction(ProgramKey key) {
   entry.leaves_for = 0;
   entry.barred = false;
   return true;
+}
+
+ProgramKey Residency::least_valuable_idle(TimePoint now) const {
+  ProgramKey least = 0;
+  double value = 0;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.state != ResidencyState::resident || entry.pinned || entry.running > 0 || entry.waiting > 0) continue;
+    const double own = value_us(entry, now);
+    if (least == 0 || own < value) least = key, value = own;
+  }
+  return least;
 }
 
 void Residency::run_started(ProgramKey key, TimePoint now) {

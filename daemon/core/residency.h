@@ -46,9 +46,9 @@ class Residency {
   explicit Residency(ResidencySettings settings);
 
   void add(ProgramKey key, Footprint footprint, bool pinned, Duration bring_back);  // cold
-  void update(ProgramKey key, Footprint footprint, bool pinned,
-              Duration bring_back);  // what is resident keeps its footprint
-  void remove(ProgramKey key);       // cold only
+  // What comes or leaves keeps its footprint.
+  void update(ProgramKey key, Footprint footprint, bool pinned, Duration bring_back);
+  void remove(ProgramKey key);  // cold only
   void set_waiting(ProgramKey key, std::size_t jobs);
 
   // resource_exhausted (with bytes needed and free) if it couldn't come even when everything but the pinned had left.
@@ -72,6 +72,10 @@ class Residency {
   // Of a resident program without jobs running, whatever its pin: when its owner or an administrator says so. False: it
   // isn't.
   bool begin_eviction(ProgramKey key);
+  // For a program that has to leave although the bytes add up: resident, not pinned, without jobs. 0: there is none.
+  ProgramKey least_valuable_idle(TimePoint now) const;
+  // What is leaving makes room for `key`, which is coming.
+  void leaves_for(ProgramKey leaver, ProgramKey key) { entries_.at(leaver).leaves_for = key; }
 
   void run_started(ProgramKey key, TimePoint now);  // precondition: resident, or coming for this job
   void run_ended(ProgramKey key);

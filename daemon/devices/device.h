@@ -30,6 +30,7 @@ struct DeviceInfo {
   std::uint32_t cores = 1;  // jobs that can run at once
   std::uint32_t slots = 0;  // resident programs at once
   std::vector<ApertureInfo> apertures;
+  bool counts_apertures = false;  // its used_bytes are what is there; else residency's account of the first holds
   DeviceHealth health = DeviceHealth::ok;
   std::string health_reason;       // why not ok, and what to do
   std::vector<std::string> notes;  // what `npuctl doctor` shows: missing isolation, old driver, …

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/npu_program.h"
 
+#include <algorithm>
 #include <format>
 
 namespace npud {
@@ -23,13 +24,20 @@ NpuProgram::NpuProgram(std::string name, std::vector<NpuNode> nodes, std::option
 }
 
 Footprint NpuProgram::footprint() const {
-  const std::uint64_t held = held_bytes_.load();
-  return {.slots = 1, .bytes = held > 0 ? held : packed_bytes_};
+  return {.slots = 1, .bytes = std::max(held_bytes_.load(), packed_bytes_ + activations_.load())};
+}
+
+bool NpuProgram::wants_more_room() {
+  const std::uint64_t wanted = activations_wanted_.load();
+  if (packed_bytes_ + wanted > device_.space_bytes()) return false;
+  activations_ = wanted;
+  return true;
 }
 
 Result<> NpuProgram::make_resident() {
   const TimePoint begin = clock_.now();
-  auto residence = device_.upload(nodes_, verify_);
+  auto residence = device_.upload(nodes_, verify_, activations_);
+  lacked_room_ = !residence && residence.error().code == ErrorCode::resource_exhausted;
   if (!residence) {
     Error error = residence.error();
     error.message = std::format("model '{}': {}", name_, error.message);
@@ -54,6 +62,7 @@ Result<> NpuProgram::run(std::size_t index, std::uint32_t height, std::uint32_t 
   auto ran = nodes_[index].kind == rknpu::NodeKind::matrix ? residence_->run_matrix(index, height, in, out)
                                                            : residence_->run_convolution(index, height, width, in, out);
   held_bytes_ = residence_->bytes();
+  activations_wanted_ = residence_->activations_wanted();
   return ran;
 }
 

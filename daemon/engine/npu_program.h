@@ -27,12 +27,19 @@ class NpuProgram final : public Program {
   Footprint footprint() const override;
   bool pinned() const override { return pinned_; }
   Duration bring_back_estimate() const override { return Duration{bring_back_us_.load()}; }
+  // resource_exhausted, and lacked_room() is true, when no address space has room for it now.
   Result<> make_resident() override;
   void evict() noexcept override;
 
   const rknpu::PackedNode& node(std::size_t index) const { return nodes_[index]; }
   const NodeWindow& window(std::size_t index) const { return windows_[index]; }
   std::size_t size() const { return nodes_.size(); }
+
+  std::uint64_t packed_bytes() const { return packed_bytes_; }
+  bool lacked_room() const { return lacked_room_; }
+  // A run found no room for its activations. True: the program fits an address space with them; once it comes in anew
+  // (Arbiter::vacate) it asks for that much.
+  bool wants_more_room();
 
   // Precondition: called from a job of this program. See rknpu::Residence. Convolution: one image; matrix: width 1, one
   // row for each of `height`.
@@ -59,6 +66,9 @@ class NpuProgram final : public Program {
   std::unique_ptr<Counters[]> counters_;
   std::unique_ptr<rknpu::Residence> residence_;  // the arbiter orders all access
   std::atomic<std::uint64_t> held_bytes_{0};     // 0: not resident
+  std::atomic<std::uint64_t> activations_{0};    // for which it wants room when it comes in
+  std::atomic<std::uint64_t> activations_wanted_{0};
+  std::atomic<bool> lacked_room_{false};
   std::atomic<std::int64_t> bring_back_us_{0};
 };
 

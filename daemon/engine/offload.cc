@@ -122,10 +122,12 @@ std::optional<rknpu::Verify> verify_of(const OffloadSettings& settings) {
 }  // namespace
 
 Offload::Offload(std::unique_ptr<Session> session, std::shared_ptr<NpuProgram> program,
-                 std::vector<NodePlacement> placements, bool host_nodes, PriorityClass best_class, NpuTarget& target)
+                 std::vector<NodePlacement> placements, bool host_nodes, bool automatic, PriorityClass best_class,
+                 NpuTarget& target)
     : session_(std::move(session)),
       program_(std::move(program)),
       placements_(std::move(placements)),
+      automatic_(automatic),
       best_class_(best_class),
       target_(target),
       path_(host_nodes ? target.name() + "+host" : target.name()) {}
@@ -160,8 +162,16 @@ Result<std::unique_ptr<Offload>> Offload::create(const std::string& name, const 
   if (!session) return std::unexpected(session.error());
   auto program = std::make_shared<NpuProgram>(name, std::move(graph->nodes), verify_of(plan.offload),
                                               plan.residence.pinned, target.device(), target.clock());
+  if (const std::uint64_t most = target.device().space_bytes(); program->packed_bytes() > most) {
+    if (plan.offload.automatic) return nullptr;
+    return fail(
+        ErrorCode::resource_exhausted,
+        std::format("its weights take {} bytes, and an address space of {} has {}; leave some nodes to the host "
+                    "(npud.host_nodes)",
+                    program->packed_bytes(), target.name(), most));
+  }
   return std::unique_ptr<Offload>(new Offload(std::move(*session), std::move(program), std::move(graph->placements),
-                                              host_nodes, plan.residence.best_class, target));
+                                              host_nodes, plan.offload.automatic, plan.residence.best_class, target));
 }
 
 Result<> Offload::bring_in(TenantId tenant) {
@@ -173,7 +183,12 @@ Result<> Offload::bring_in(TenantId tenant) {
       .tenant = tenant, .priority_class = PriorityClass::batch, .program = program_, .run = [] { return Result<>{}; }};
   auto report = target_.arbiter().submit_and_wait(std::move(job));
   if (report) return {};
-  if (report.error().code == ErrorCode::resource_exhausted) return std::unexpected(report.error());
+  if (report.error().code == ErrorCode::resource_exhausted) {
+    // Too large for what pinned programs leave is the configuration's fault; a full device may have room later.
+    if (!automatic_ && !program_->lacked_room()) return std::unexpected(report.error());
+    auto host = on_host(report.error().message, {});
+    return host ? Result<>{} : std::unexpected(host.error());
+  }
   const auto refusal = struck(tenant, report.error().message);
   auto host = on_host(refusal.reason, refusal.rearm_after);
   return host ? Result<>{} : std::unexpected(host.error());
@@ -191,10 +206,14 @@ Result<Offload::Attempt> Offload::on_host(std::string reason, std::optional<Dura
 
 NpuTarget::Refusal Offload::struck(TenantId tenant, const std::string& reason) {
   if (auto refusal = target_.failed(reason)) return *refusal;
+  return rest(tenant, reason + "; the NPU is right otherwise, so only these requests leave it alone");
+}
+
+NpuTarget::Refusal Offload::rest(TenantId tenant, std::string reason) {
   const std::lock_guard lock(rests_mutex_);
   const TimePoint now = target_.clock().now();
   Rest& rest = rests_.try_emplace(tenant, Rest{{}, {}, target_.first_backoff()}).first->second;
-  rest.reason = reason + "; the NPU is right otherwise, so only these requests leave it alone";
+  rest.reason = std::move(reason);
   rest.until = now + rest.next;
   NpuTarget::Refusal refusal{rest.reason, rest.next};
   rest.next = std::min(2 * rest.next, target_.most_backoff());
@@ -229,6 +248,11 @@ Result<Offload::Attempt> Offload::run(ExecutionContext& context, std::span<const
   if (context.cancelled().stop_requested()) return fail(ErrorCode::cancelled, "it was cancelled while it ran");
   if (!in_job && (error.code == ErrorCode::cancelled || error.code == ErrorCode::deadline_exceeded))
     return std::unexpected(error);
+  // Others would be made to leave in vain each time.
+  if (error.code == ErrorCode::resource_exhausted && !in_job && program_->lacked_room()) {
+    auto refusal = rest(tenant, error.message);
+    return on_host(std::move(refusal.reason), refusal.rearm_after);
+  }
   // A value beyond fp16, a size without a plan, no room for activations: nothing is said against the device.
   if (error.code == ErrorCode::resource_exhausted || (in_job && error.code == ErrorCode::invalid_argument))
     return on_host(error.message, {});

@@ -36,7 +36,7 @@ class Offload {
   Offload(const Offload&) = delete;
   Offload& operator=(const Offload&) = delete;
 
-  // Makes the program resident. A device that can't be used now is no error when the host may stand in.
+  // Makes the program resident. A device that can't be used now, or is full, is no error when the host may stand in.
   Result<> bring_in(TenantId tenant);
 
   struct Attempt {
@@ -53,15 +53,17 @@ class Offload {
 
  private:
   Offload(std::unique_ptr<Session> session, std::shared_ptr<NpuProgram> program, std::vector<NodePlacement> placements,
-          bool host_nodes, PriorityClass best_class, NpuTarget& target);
+          bool host_nodes, bool automatic, PriorityClass best_class, NpuTarget& target);
   Result<Attempt> on_host(std::string reason, std::optional<Duration> rearm_after) const;
   // A job failed. Disarms the device if it is the device's fault; else only this tenant's requests for this model rest.
   NpuTarget::Refusal struck(TenantId tenant, const std::string& reason);
+  NpuTarget::Refusal rest(TenantId tenant, std::string reason);
   std::optional<NpuTarget::Refusal> resting(TenantId tenant);
 
   const std::unique_ptr<Session> session_;
   const std::shared_ptr<NpuProgram> program_;
   const std::vector<NodePlacement> placements_;
+  const bool automatic_;  // the device was npud's choice
   const PriorityClass best_class_;
   NpuTarget& target_;
   const std::string path_;

@@ -227,17 +227,24 @@ Result<> OffloadRun::run(std::size_t index, std::uint32_t height, std::uint32_t 
   Clock& clock = context_.clock();
   const TimePoint begin = clock.now();
   bool job_failed = false;
-  Job job{.tenant = context_.tenant(),
-          .priority_class = priority_class_,
-          .program = program_,
-          .deadline = context_.deadline(),
-          .cancelled = context_.cancelled(),
-          .run = [&]() -> Result<> {
-            auto ran = program_->run(index, height, width, in, out);
-            job_failed = !ran;
-            return ran;
-          }};
-  auto report = arbiter_.submit_and_wait(std::move(job));
+  auto attempt = [&] {
+    job_failed = false;
+    return arbiter_.submit_and_wait({.tenant = context_.tenant(),
+                                     .priority_class = priority_class_,
+                                     .program = program_,
+                                     .deadline = context_.deadline(),
+                                     .cancelled = context_.cancelled(),
+                                     .run = [&]() -> Result<> {
+                                       auto ran = program_->run(index, height, width, in, out);
+                                       job_failed = !ran;
+                                       return ran;
+                                     }});
+  };
+  auto report = attempt();
+  // Its address space has no room for the activations: it comes in anew where there is, or where others leave for it.
+  if (!report && job_failed && report.error().code == ErrorCode::resource_exhausted && program_->wants_more_room() &&
+      arbiter_.vacate(*program_))
+    report = attempt();
   if (!report) {
     failure_ = Failure{report.error(), job_failed};
     return std::unexpected(report.error());

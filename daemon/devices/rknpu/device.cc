@@ -48,7 +48,11 @@ bool canary_is_right(const NodeSpec& spec, std::span<const float> in, std::span<
 }  // namespace
 
 RknpuDevice::RknpuDevice(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock)
-    : port_(std::move(port)), settings_(std::move(settings)), clock_(clock), used_bytes_(port_->info().spaces, 0) {
+    : port_(std::move(port)),
+      settings_(std::move(settings)),
+      clock_(clock),
+      used_bytes_(port_->info().spaces, 0),
+      kept_bytes_(port_->info().spaces, 0) {
   gang_ = std::max(1u, port_->info().cores);
 }
 
@@ -165,7 +169,8 @@ DeviceInfo RknpuDevice::info() const {
                   .kind = "rknpu",
                   .driver = port.driver + " at " + port.node,
                   .cores = port.cores,
-                  .slots = 0};
+                  .slots = 0,
+                  .counts_apertures = true};
   for (std::size_t space = 0; space < used_bytes_.size(); ++space) {
     if (space > 0 && used_bytes_[space] == 0) continue;
     info.apertures.push_back({std::format("space {}", space), port.space_bytes, used_bytes_[space]});
@@ -191,32 +196,45 @@ void RknpuDevice::condemn(const std::string& why) {
   health_reason_ = why + "; models run on the host until a canary comes out right";
 }
 
-Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes,
-                                                       std::optional<Verify> verify) {
+Result<std::unique_ptr<Residence>> RknpuDevice::upload(std::span<const PackedNode> nodes, std::optional<Verify> verify,
+                                                       uint64_t activations) {
   if (suspected_) {
     if (auto alive = canary(); !alive) return std::unexpected(alive.error());
   }
-  auto residence = upload_to_best_space(nodes);
+  auto residence = upload_to_best_space(nodes, activations);
   if (residence && verify) (*residence)->verify_ = *verify;
   return residence;
 }
 
-Result<std::unique_ptr<Residence>> RknpuDevice::upload_to_best_space(std::span<const PackedNode> nodes) {
-  std::vector<uint32_t> spaces(used_bytes_.size());
+Result<std::unique_ptr<Residence>> RknpuDevice::upload_to_best_space(std::span<const PackedNode> nodes,
+                                                                     uint64_t activations) {
+  std::vector<uint32_t> spaces;
+  uint64_t bytes = activations, most_free = 0;
+  for (const PackedNode& node : nodes) bytes += node.weights.size();
   {
     const std::lock_guard lock(mutex_);
-    for (uint32_t i = 0; i < spaces.size(); ++i) spaces[i] = i;
-    // Fill a space before the next is opened, so that fewer switches are needed; but not beyond what leaves room for
-    // activations.
-    const uint64_t most = port_->info().space_bytes / 4 * 3;
-    uint64_t bytes = 0;
-    for (const PackedNode& node : nodes) bytes += node.weights.size();
-    std::ranges::stable_sort(spaces, {},
-                             [&](uint32_t space) { return std::pair(used_bytes_[space] + bytes > most, space); });
+    // Fill a space before the next is opened, so that fewer switches are needed; but leave room for activations.
+    const uint64_t all = port_->info().space_bytes, most = activations > 0 ? all : all / 4 * 3;
+    for (uint32_t space = 0; space < kept_bytes_.size(); ++space) {
+      const uint64_t kept = kept_bytes_[space];
+      most_free = std::max(most_free, all - std::min(kept, all));
+      if (kept + bytes <= most) spaces.push_back(space);
+    }
+    if (activations == 0) {
+      std::vector<uint32_t> fuller;
+      for (uint32_t space = 0; space < kept_bytes_.size(); ++space)
+        if (kept_bytes_[space] + bytes > most) fuller.push_back(space);
+      std::ranges::stable_sort(fuller, {}, [&](uint32_t space) { return kept_bytes_[space]; });
+      spaces.insert(spaces.end(), fuller.begin(), fuller.end());
+    }
   }
-  Error last;
+  Error last{ErrorCode::resource_exhausted,
+             "no address space of the NPU has room for it and its activations",
+             {},
+             bytes,
+             most_free};
   for (uint32_t space : spaces) {
-    std::unique_ptr<Residence> residence(new Residence(*this, space, nodes));
+    std::unique_ptr<Residence> residence(new Residence(*this, space, nodes, activations));
     auto placed = residence->place();
     if (placed) return residence;
     last = placed.error();

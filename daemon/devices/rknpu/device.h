@@ -58,10 +58,14 @@ class RknpuDevice final : public Device {
   DeviceInfo info() const override;
   const DeviceCounters& counters() const { return counters_; }
 
-  // Uploads a model's nodes into the address space with most room. resource_exhausted with bytes needed and free when
-  // none has enough. When the device is under suspicion, a canary runs first, and a wrong one is `unavailable`.
-  // `verify`: none as the device is set. The nodes must outlive the residence, which checks results against them.
-  Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes, std::optional<Verify> verify = {});
+  // Uploads a model's nodes into the first address space with room for them and for `activations` bytes that their runs
+  // will want; 0: not known yet, then a quarter of the space is left free where that is possible. resource_exhausted
+  // with bytes needed and free when none has enough. When the device is under suspicion, a canary runs first, and a
+  // wrong one is `unavailable`. `verify`: none as the device is set. The nodes must outlive the residence, which checks
+  // results against them.
+  Result<std::unique_ptr<Residence>> upload(std::span<const PackedNode> nodes, std::optional<Verify> verify = {},
+                                            uint64_t activations = 0);
+  uint64_t space_bytes() const { return port_->info().space_bytes; }  // the most that one program can have
 
   // Runs a known product on every core and compares. Clears suspicion when right. unavailable: wrong again, or failed.
   // Where the driver refuses jobs of all cores, since one is dead, and the others compute right, jobs run on single
@@ -73,7 +77,7 @@ class RknpuDevice final : public Device {
   friend class Residence;
   RknpuDevice(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock);
   Result<> calibrate();
-  Result<std::unique_ptr<Residence>> upload_to_best_space(std::span<const PackedNode> nodes);
+  Result<std::unique_ptr<Residence>> upload_to_best_space(std::span<const PackedNode> nodes, uint64_t activations = 0);
   struct CanaryTimes {
     Duration run{0};
   };
@@ -95,7 +99,8 @@ class RknpuDevice final : public Device {
   DeviceHealth health_ = DeviceHealth::ok;
   std::string health_reason_;
   std::vector<std::string> notes_;
-  std::vector<uint64_t> used_bytes_;  // by space, of residences' weights
+  // By space: what is allocated, and that or what was promised to residences, if that is more.
+  std::vector<uint64_t> used_bytes_, kept_bytes_;
 };
 
 // A model's weights on the device with what its runs need: in each lane, buffers for features and results, and command
@@ -116,20 +121,25 @@ class Residence {
                            std::span<float> out);
 
   uint64_t bytes() const { return bytes_; }  // of NPU address space held now
+  // The most beside the weights that a run wanted so far, whether it got that or not.
+  uint64_t activations_wanted() const { return activations_wanted_; }
 
  private:
   friend class RknpuDevice;
   struct Prepared;
   struct Lane;
-  Residence(RknpuDevice& device, uint32_t space, std::span<const PackedNode> nodes);
+  Residence(RknpuDevice& device, uint32_t space, std::span<const PackedNode> nodes, uint64_t activations);
   Result<> place();
   Lane& take_lane(std::unique_lock<std::mutex>& lock);
+  void empty(Lane& lane) noexcept;
   Result<Memory> allocate(uint64_t bytes, Caching caching);
   void release(Memory& memory) noexcept;
+  void hold(int64_t bytes) noexcept;
   void drop(Prepared& prepared) noexcept;
   Result<Prepared*> prepare(Lane& lane, std::size_t node, const Conv2d& op);
   Result<> ensure(Lane& lane, Memory& memory, uint64_t bytes);
   Result<> run(std::size_t node, uint32_t height, uint32_t width, std::span<const float> in, std::span<float> out);
+  Result<> run_in(Lane& lane, std::size_t node, const Conv2d& op, std::span<const float> in, std::span<float> out);
   Result<> run_strips(Lane& lane, std::size_t node, const Conv2d& op, std::span<const float> in, std::span<float> out);
   Result<> run_prepared(Lane& lane, std::size_t node, Prepared& prepared, std::span<const float> in,
                         std::span<float> out);
@@ -147,7 +157,9 @@ class Residence {
   Memory weights_;
   std::mutex lanes_mutex_;
   std::list<Lane> lanes_;
-  std::atomic<uint64_t> bytes_{0};
+  const uint64_t promised_;  // of activations
+  uint64_t weight_bytes_ = 0;
+  std::atomic<uint64_t> bytes_{0}, activations_wanted_{0};
   std::optional<std::pair<uint32_t, uint32_t>> forced_;  // tasks and cores, in canaries
 };
 

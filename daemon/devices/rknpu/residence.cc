@@ -16,6 +16,7 @@ namespace npud::rknpu {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr uint64_t kLeastWords = 1 << 16;
 constexpr uint64_t kSampling = 16;
 constexpr std::size_t kMostStrips = 1024;
 
@@ -66,30 +67,48 @@ struct Residence::Lane {
   std::vector<float> strip_in, strip_out;
 };
 
-Residence::Residence(RknpuDevice& device, uint32_t space, std::span<const PackedNode> nodes)
-    : device_(device), space_(space), verify_(device.settings_.verify), nodes_(nodes) {}
+Residence::Residence(RknpuDevice& device, uint32_t space, std::span<const PackedNode> nodes, uint64_t activations)
+    : device_(device), space_(space), verify_(device.settings_.verify), nodes_(nodes), promised_(activations) {
+  const std::lock_guard lock(device_.mutex_);
+  device_.kept_bytes_[space_] += promised_;
+}
 
 Residence::~Residence() {
-  for (Lane& lane : lanes_) {
-    for (Prepared& p : lane.prepared) drop(p);
-    release(lane.features);
-    release(lane.output);
-  }
-  const uint64_t weight_bytes = weights_.bytes.size();
+  for (Lane& lane : lanes_) empty(lane);
   release(weights_);
   const std::lock_guard lock(device_.mutex_);
-  device_.used_bytes_[space_] -= weight_bytes;
+  device_.kept_bytes_[space_] -= promised_;
+}
+
+void Residence::empty(Lane& lane) noexcept {
+  for (Prepared& p : lane.prepared) drop(p);
+  lane.prepared.clear();
+  release(lane.features);
+  release(lane.output);
 }
 
 Result<Memory> Residence::allocate(uint64_t bytes, Caching caching) {
   auto memory = device_.port_->allocate(space_, bytes, caching);
-  if (memory) bytes_ += memory->bytes.size();
+  if (memory) hold(static_cast<int64_t>(memory->bytes.size()));
   return memory;
 }
 
 void Residence::release(Memory& memory) noexcept {
-  bytes_ -= memory.bytes.size();
+  hold(-static_cast<int64_t>(memory.bytes.size()));
   device_.port_->release(memory);
+}
+
+// Weights come first and go last; what is held beyond them fills what was promised.
+void Residence::hold(int64_t bytes) noexcept {
+  const auto unfilled = [&] {
+    const uint64_t activations = bytes_ - std::min<uint64_t>(bytes_, weight_bytes_);
+    return static_cast<int64_t>(promised_ - std::min(promised_, activations));
+  };
+  const std::lock_guard lock(device_.mutex_);
+  const int64_t before = unfilled();
+  bytes_ += static_cast<uint64_t>(bytes);
+  device_.used_bytes_[space_] += static_cast<uint64_t>(bytes);
+  device_.kept_bytes_[space_] += static_cast<uint64_t>(bytes + unfilled() - before);
 }
 
 void Residence::drop(Prepared& prepared) noexcept {
@@ -119,13 +138,10 @@ Result<> Residence::place() {
     weight_offsets_.push_back(take(node.weights.size()));
     reaches_.push_back(kernel_reach(node));
   }
-  auto memory = allocate(std::max(bytes, kPage), Caching::write_combined);
+  weight_bytes_ = page_up(std::max(bytes, kPage));
+  auto memory = allocate(weight_bytes_, Caching::write_combined);
   if (!memory) return std::unexpected(memory.error());
   weights_ = *memory;
-  {
-    const std::lock_guard lock(device_.mutex_);
-    device_.used_bytes_[space_] += weights_.bytes.size();
-  }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     std::memcpy(weights_.bytes.data() + weight_offsets_[i], nodes_[i].weights.data(), nodes_[i].weights.size());
   }
@@ -173,6 +189,10 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
     plan = plan_conv(op, parts);
     if (!plan) return std::unexpected(plan.error());
   }
+  // Words and task lists are small beside the cubes.
+  const uint64_t wanted = page_up(std::max(plan->feature_bytes, lane.features.bytes.size())) +
+                          page_up(std::max(plan->output_bytes, lane.output.bytes.size()));
+  if (const uint64_t most = wanted + wanted / 16 + kLeastWords; most > activations_wanted_) activations_wanted_ = most;
   if (auto ready = ensure(lane, lane.features, plan->feature_bytes); !ready) return std::unexpected(ready.error());
   if (auto ready = ensure(lane, lane.output, plan->output_bytes); !ready) return std::unexpected(ready.error());
   ConvAddresses at{.features = lane.features.address,
@@ -280,11 +300,22 @@ Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std:
   std::unique_lock<std::mutex> lock;
   Lane& lane = take_lane(lock);
   if (!lock) lock = std::unique_lock(lane.mutex);
-  if (lane.strips.contains({index, height, width})) return run_strips(lane, index, op, in, out);
+  auto ran = run_in(lane, index, op, in, out);
+  if (ran || ran.error().code != ErrorCode::resource_exhausted || &lane == &lanes_.front()) return ran;
+  // No room for two side by side: one after the other.
+  empty(lane);
+  lock = std::unique_lock(lanes_.front().mutex);
+  return run_in(lanes_.front(), index, op, in, out);
+}
+
+Result<> Residence::run_in(Lane& lane, std::size_t index, const Conv2d& op, std::span<const float> in,
+                           std::span<float> out) {
+  const std::tuple size{index, op.height, op.width};
+  if (lane.strips.contains(size)) return run_strips(lane, index, op, in, out);
   auto prepared = prepare(lane, index, op);
   if (prepared) return run_prepared(lane, index, **prepared, in, out);
   const bool may_be_too_wide =
-      prepared.error().code == ErrorCode::invalid_argument && node.kind == NodeKind::convolution;
+      prepared.error().code == ErrorCode::invalid_argument && nodes_[index].kind == NodeKind::convolution;
   if (!may_be_too_wide || op.out_width() < 2) return std::unexpected(prepared.error());
   Conv2d strip = op;
   strip.pad_left = strip.pad_right = 0;
@@ -292,7 +323,7 @@ Result<> Residence::run(std::size_t index, uint32_t height, uint32_t width, std:
     strip.width = (columns - 1) * op.stride_x + op.kernel_width;
     if (!plan_conv(strip)) continue;
     if (lane.strips.size() >= kMostStrips) lane.strips.clear();
-    lane.strips[{index, height, width}] = columns;
+    lane.strips[size] = columns;
     return run_strips(lane, index, op, in, out);
   }
   return std::unexpected(prepared.error());

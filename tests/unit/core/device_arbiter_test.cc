@@ -165,6 +165,41 @@ TEST_F(DeviceArbiterTest, EvictsWhenTheSlotsAreFullButNeverThePinned) {
   EXPECT_EQ(arbiter->snapshot().evicted, 5u);
 }
 
+// The bytes add up, but the room that is left isn't in one piece.
+struct Cramped : FakeProgram {
+  using FakeProgram::FakeProgram;
+  Result<> make_resident() override {
+    if (beside->resident()) return fail(ErrorCode::resource_exhausted, "the space is full");
+    return FakeProgram::make_resident();
+  }
+  std::shared_ptr<FakeProgram> beside;
+};
+
+TEST_F(DeviceArbiterTest, AnIdleProgramLeavesWhereTheDeviceItselfHasNoRoom) {
+  auto arbiter = make(2, 4, 1000);
+  auto idle = program("idle:1"), used = program("used:1");
+  auto cramped = std::make_shared<Cramped>("cramped:1", device);
+  ASSERT_TRUE(arbiter->submit_and_wait(job(used)));
+  ASSERT_TRUE(arbiter->submit_and_wait(job(idle)));
+  cramped->beside = idle;
+  const auto report = arbiter->submit_and_wait(job(cramped));
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_GE(report->evicted, 1u);
+  EXPECT_FALSE(idle->resident());
+  EXPECT_TRUE(arbiter->vacate(*cramped));
+  EXPECT_FALSE(arbiter->vacate(*cramped)) << "it has left";
+  // What runs stays.
+  ASSERT_TRUE(arbiter->submit_and_wait(job(used)));
+  cramped->beside = used;
+  Holder holder(*arbiter, used);
+  EXPECT_FALSE(arbiter->vacate(*used));
+  const auto refused = arbiter->submit_and_wait(job(cramped));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
+  EXPECT_TRUE(used->resident());
+  holder.release();
+}
+
 TEST_F(DeviceArbiterTest, SaysWhatAProgramThatNeverFitsNeedsAndWhatIsFree) {
   auto arbiter = make(1, 2, 1000);
   auto pinned = program("pinned:1", {1, 600}, true), big = program("big:1", {1, 500});

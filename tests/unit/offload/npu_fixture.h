@@ -22,20 +22,24 @@ class NpuTest : public ::testing::Test {
   struct Options {
     rknpu::DeviceSettings device;
     std::uint64_t space_bytes = 32u << 20;
+    std::uint32_t spaces = 1;
     NpuTargetSettings target;
     bool dead = false;
   };
 
   void open(const Options& options) {
-    auto port = std::make_unique<rknpu::BoardPort>(state_, options.space_bytes);
+    auto port = std::make_unique<rknpu::BoardPort>(state_, options.space_bytes, options.spaces);
     port_ = port.get();
     if (options.dead) port_->arm(VBOARD_FAULT_DEAD, VBOARD_FAULT_ANY_CORE, 0, 0);
     auto device = rknpu::RknpuDevice::open(std::move(port), options.device, engine_.clock);
     ASSERT_TRUE(device) << device.error().message;
     device_ = std::move(*device);
     arbiter_ = std::make_unique<DeviceArbiter>(
-        DeviceArbiterSettings{
-            .device = "rknpu0", .cores = 3, .slots = 64, .aperture_bytes = options.space_bytes / 4 * 3, .fairness = {}},
+        DeviceArbiterSettings{.device = "rknpu0",
+                              .cores = 3,
+                              .slots = 64,
+                              .aperture_bytes = options.spaces * (options.space_bytes / 4 * 3),
+                              .fairness = {}},
         engine_.clock, engine_.tenants, engine_.events);
     target_ = std::make_unique<NpuTarget>(*device_, *arbiter_, engine_.clock, engine_.events, options.target);
     auto loader = OnnxLoader::create({}, shared_runtime(), engine_.host, engine_.arbiter, engine_.clock, target_.get());

@@ -564,6 +564,55 @@ TEST_F(OffloadTest, AProgramThatHadToLeaveComesBackTheSame) {
   EXPECT_EQ(giant.error().code, ErrorCode::resource_exhausted);
 }
 
+// Of weights 4 MiB; with many rows its activations take more than is left beside those.
+TEST_F(OffloadTest, ActivationsWithoutRoomMoveAProgramToTheNextSpace) {
+  Options options;
+  options.space_bytes = 8u << 20;
+  options.spaces = 2;
+  open(options);
+  const auto heavy = load("heavy", product(1024, 2048), on_npu_), wide = load("wide", product(64, 1024), on_npu_);
+  EXPECT_EQ(answer(*heavy, {noise_tensor("x", {1, 1024})}).path.device, "rknpu0");
+  ASSERT_EQ(device_->info().apertures.size(), 1u);
+  const auto input = noise_tensor("x", {1100, 64});
+  const Response ours = answer(*wide, {input});
+  EXPECT_EQ(ours.path.device, "rknpu0") << ours.path.reason;
+  EXPECT_EQ(device_->info().apertures.size(), 2u) << "the second space is used";
+  EXPECT_EQ(answer(*heavy, {noise_tensor("x", {1, 1024})}).path.device, "rknpu0");
+  for (const ApertureInfo& aperture : device_->info().apertures) EXPECT_LE(aperture.used_bytes, aperture.limit_bytes);
+  EXPECT_EQ(arbiter_->snapshot().evicted, 1u) << "only the one that moved";
+}
+
+TEST_F(OffloadTest, ActivationsWithoutRoomMakeAnIdleProgramLeave) {
+  Options options;
+  options.space_bytes = 8u << 20;
+  open(options);
+  const auto heavy = load("heavy", product(1024, 2048), on_npu_), wide = load("wide", product(64, 1024), on_npu_);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(answer(*heavy, {noise_tensor("x", {1, 1024})}).path.device, "rknpu0");
+    const Response ours = answer(*wide, {noise_tensor("x", {1100, 64})});
+    EXPECT_EQ(ours.path.device, "rknpu0") << ours.path.reason;
+  }
+  // More than a whole space: the host's, and nobody leaves for it.
+  const std::uint64_t evicted = arbiter_->snapshot().evicted;
+  const Response ours = answer(*wide, {noise_tensor("x", {4000, 64})});
+  EXPECT_EQ(ours.path.device, "host");
+  EXPECT_THAT(ours.path.reason, HasSubstr("full"));
+  EXPECT_EQ(arbiter_->snapshot().evicted, evicted);
+}
+
+TEST_F(OffloadTest, AModelIsLoadedWhereActivationsOfIdleOnesHaveFilledTheSpace) {
+  Options options;
+  options.space_bytes = 8u << 20;
+  open(options);
+  const auto wide = load("wide", product(64, 1024), on_npu_);
+  EXPECT_EQ(answer(*wide, {noise_tensor("x", {1100, 64})}).path.device, "rknpu0");
+  for (const char* device : {"rknpu0", "auto"}) {
+    const auto heavy = load(std::string("heavy_") + device, product(1024, 2048), {{"npud.device", device}});
+    ASSERT_TRUE(heavy);
+    EXPECT_EQ(answer(*heavy, {noise_tensor("x", {1, 1024})}).path.device, "rknpu0");
+  }
+}
+
 TEST_F(OffloadTest, NodesInsideBranchesRunThereToo) {
   open();
   auto model = test::empty_model();

@@ -384,6 +384,30 @@ TEST_F(DeviceTest, AFullSpaceSendsAModelToTheNext) {
   EXPECT_TRUE(full);
 }
 
+TEST_F(DeviceTest, ASpaceIsChosenWithRoomForActivations) {
+  RknpuDevice& device = open({}, 8u << 20, 2);
+  const auto heavy = pack_node(matrix(1024, 2048, NodePrecision::fp16, false)),  // 4 MiB
+      wide = pack_node(matrix(64, 1024, NodePrecision::fp16, false));
+  ASSERT_TRUE(heavy && wide);
+  const auto first = device.upload(std::span(&*heavy, 1));
+  ASSERT_TRUE(first);
+  auto second = device.upload(std::span(&*wide, 1), {}, 5u << 20);
+  ASSERT_TRUE(second) << second.error().message;
+  ASSERT_EQ(device.info().apertures.size(), 2u);
+  EXPECT_LT(device.info().apertures[1].used_bytes, 1u << 20) << "what is promised isn't used yet";
+  // What was promised is nobody else's, and counts no more once it is filled.
+  auto none = device.upload(std::span(&*wide, 1), {}, 5u << 20);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::resource_exhausted);
+  const auto in = noise(std::size_t{1100} * 64);
+  std::vector<float> out(std::size_t{1100} * 1024);
+  EXPECT_TRUE((*second)->run_matrix(0, 1100, in, out));
+  EXPECT_GT((*second)->activations_wanted(), out.size() * 4);
+  EXPECT_TRUE(device.upload(std::span(&*wide, 1), {}, 2u << 20));
+  second->reset();
+  EXPECT_TRUE(device.upload(std::span(&*wide, 1), {}, 5u << 20));
+}
+
 TEST_F(DeviceTest, WhatFp16CannotHoldIsRefusedAndNothingIsRetried) {
   RknpuDevice& device = open();
   const auto residence = upload(matrix(32, 32, NodePrecision::fp16));
