@@ -187,7 +187,8 @@ static void test_coredump_of_a_fault(void) {
 static void test_coredump_of_a_timeout(void) {
   static const struct npu_gemm shape = {.m = 4, .k = 32, .n = 32, .fp16 = 1, .seed = 113};
   const int fd = npu_open_or_die();
-  char *text = malloc(TEXT_BYTES), path[300];
+  char *text = malloc(TEXT_BYTES), path[300], line[64];
+  const char *at;
   struct gemm g;
   int fence;
 
@@ -205,6 +206,10 @@ static void test_coredump_of_a_timeout(void) {
   CHECK(strstr(text, "timed out on core 2 after ") != NULL, "(%s)", text);
   CHECK(strstr(text, "\ncore 2: 0 tasks done before, chunk of 6, ") != NULL, "(%s)", text);
   CHECK(strstr(text, "\ntask 0 at ") != NULL, "(%s)", text);
+  at = strstr(text, "counter at ");
+  REQUIRE(at != NULL);
+  snprintf(line, sizeof(line), "\ntask %d at %#x, ", atoi(at + 11), (uint32_t)g.data.iova + (unsigned)atoi(at + 11) * NPU_GEMM_SLOT_BYTES);
+  CHECK(strstr(text, line) != NULL, "(%s: %s)", line, text);
   CHECK(strstr(text, "page fault") == NULL);
   drop_dump();
 }

@@ -212,7 +212,7 @@ enum e_rknpu_action {
 	RKNPU_GET_HW_VERSION		= 0,
 	RKNPU_GET_DRV_VERSION		= 1,	/* 908 */
 	RKNPU_GET_FREQ			= 2,	/* Hz; unsupported without a clock */
-	RKNPU_SET_FREQ			= 3,	/* unsupported: devfreq decides */
+	RKNPU_SET_FREQ			= 3,	/* a floor while this file is open, 0 takes it back; CAP_SYS_NICE; unsupported where nothing scales */
 	RKNPU_GET_VOLT			= 4,	/* microvolts; unsupported without a regulator */
 	RKNPU_SET_VOLT			= 5,	/* unsupported */
 	RKNPU_ACT_RESET			= 6,	/* cancels this file's jobs; a core that runs one is reset */
