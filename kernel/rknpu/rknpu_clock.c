@@ -7,8 +7,9 @@
 #include "rknpu_clock.h"
 
 /*
- * "npu" in mainline's binding, "clk_npu" in the vendor's rk3588s.dtsi. The vendor's rk3568.dtsi has "scmi_clk", the firmware's clock that its driver
- * sets, and "clk", the CRU's, for firmware that has none.
+ * "npu" in mainline's binding, "clk_npu" in the vendor's rk3588s.dtsi.
+ * The vendor's rk3568.dtsi has "scmi_clk", the firmware's clock that its driver sets,
+ * and "clk", the CRU's, for firmware that has none.
  */
 static const char * const clock_names[] = { "npu", "clk_npu", "scmi_clk", "clk" };
 

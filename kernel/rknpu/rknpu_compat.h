@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Differences between the kernels that this driver builds for (6.1 and later), each with the version that made it. Nothing else in
- * the driver asks for a version.
+ * Differences between the kernels that this driver builds for (6.1 and later),
+ * each with the version that made it.
+ * Nothing else in the driver asks for a version.
  */
 #ifndef RKNPU_COMPAT_H
 #define RKNPU_COMPAT_H

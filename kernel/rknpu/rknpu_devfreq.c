@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The clock follows the load. There is one for all cores, so there is one devfreq, on the first node, and its load is that of the busiest core.
- * The OPP core sets clock and voltage; where the table has voltages for two supplies (cores and their memories) they are set here, memories
- * first on the way up and last on the way down, so that they are never lower than the cores'.
+ * The clock follows the load.
+ * There is one for all cores, so there is one devfreq,
+ * on the first node, and its load is that of the busiest core.
+ * The OPP core sets clock and voltage; where the table has voltages for two supplies (cores and their memories)
+ * they are set here, memories first on the way up and last on the way down, so that they are never lower than
+ * the cores'.
  *
- * The rate is set by firmware, which hangs if no core has power then, and a core that gets its power at a high rate may lock up
- * (gregordinary/rockchip-npu-notes, perf/clock.md). So it changes only between the first node's resume and the last one's suspend, whoever asks, and
- * is the lowest outside of that. Not for each core: that costs more than it saves (same source).
+ * The rate is set by firmware, which hangs if no core has power then,
+ * and a core that gets its power at a high rate may lock up (gregordinary/rockchip-npu-notes, perf/clock.md).
+ * So it changes only between the first node's resume and the last one's suspend,
+ * whoever asks, and is the lowest outside of that.
+ * Not for each core: that costs more than it saves (same source).
  */
 #include <linux/clk.h>
 #include <linux/devfreq.h>
@@ -57,7 +62,7 @@ struct rknpu_devfreq {
 };
 
 /* Limits of PM QoS and of sysfs come here without power, too. */
-static int target(struct device *dev, unsigned long *hz, u32 flags)
+static int rknpu_devfreq_target(struct device *dev, unsigned long *hz, u32 flags)
 {
 	struct rknpu_node *node = dev_get_drvdata(dev);
 	struct rknpu_devfreq *df = node->rdev->devfreq;
@@ -94,7 +99,7 @@ static void park(struct rknpu_devfreq *df)
 		dev_warn(df->node->dev, "the clock stays as it is without power: %d\n", ret);
 }
 
-static int get_cur_freq(struct device *dev, unsigned long *hz)
+static int rknpu_devfreq_get_cur_freq(struct device *dev, unsigned long *hz)
 {
 	struct rknpu_node *node = dev_get_drvdata(dev);
 
@@ -103,7 +108,7 @@ static int get_cur_freq(struct device *dev, unsigned long *hz)
 }
 
 /* Of the time since the last call. */
-static int get_dev_status(struct device *dev, struct devfreq_dev_status *status)
+static int rknpu_devfreq_get_dev_status(struct device *dev, struct devfreq_dev_status *status)
 {
 	struct rknpu_node *node = dev_get_drvdata(dev);
 	struct rknpu_devfreq *df = node->rdev->devfreq;
@@ -119,11 +124,11 @@ static int get_dev_status(struct device *dev, struct devfreq_dev_status *status)
 	status->total_time = now - df->at_ns;
 	status->busy_time = min_t(u64, most, status->total_time);
 	df->at_ns = now;
-	return get_cur_freq(dev, &status->current_frequency);
+	return rknpu_devfreq_get_cur_freq(dev, &status->current_frequency);
 }
 
 /* Memories (the second) never below cores. The OPP core has the clock low while this runs. */
-static int set_voltages(struct device *dev, struct dev_pm_opp *from, struct dev_pm_opp *to, struct regulator **supplies,
+static int rknpu_devfreq_set_voltages(struct device *dev, struct dev_pm_opp *from, struct dev_pm_opp *to, struct regulator **supplies,
 			unsigned int count)
 {
 	struct rknpu_node *node = dev_get_drvdata(dev);
@@ -161,7 +166,7 @@ static int set_voltages(struct device *dev, struct dev_pm_opp *from, struct dev_
 }
 
 /* How many supplies each OPP has voltages for: one number a supply, or three. */
-static int count_supplies(struct device *dev)
+static int rknpu_devfreq_count_supplies(struct device *dev)
 {
 	struct device_node *table = of_parse_phandle(dev->of_node, "operating-points-v2", 0);
 	struct device_node *opp = of_get_next_available_child(table, NULL);
@@ -199,8 +204,10 @@ static int part_bin(struct device_node *table)
 }
 
 /*
- * Which OPPs are for this part. The vendor's tables give each a mask of bins, and one of grades of silicon; unless told which ones we are the OPP
- * core leaves all of them out. Nobody here measures the grade: what any silicon can do, the worst included, is right.
+ * Which OPPs are for this part.
+ * The vendor's tables give each a mask of bins, and one of grades of silicon;
+ * unless told which ones we are the OPP core leaves all of them out.
+ * Nobody here measures the grade: what any silicon can do, the worst included, is right.
  */
 static int part_versions(struct device *dev, u32 *versions)
 {
@@ -220,13 +227,13 @@ static int part_versions(struct device *dev, u32 *versions)
 	return cells == 1 ? 1 : 2;
 }
 
-static int configure(struct rknpu_devfreq *df)
+static int rknpu_devfreq_configure(struct rknpu_devfreq *df)
 {
 	const char * const clocks[] = { rknpu_node_clock(df->node)->id, NULL };
 	const char *names[MAX_SUPPLIES + 1] = {};
 	struct dev_pm_opp_config config = { .clk_names = clocks };
 	struct device *dev = df->node->dev;
-	int i, ret = count_supplies(dev);
+	int i, ret = rknpu_devfreq_count_supplies(dev);
 	u32 versions[2];
 
 	if (ret < 0) {
@@ -244,7 +251,7 @@ static int configure(struct rknpu_devfreq *df)
 	if (df->nr_supplies)
 		config.regulator_names = names;
 	if (df->nr_supplies > 1)
-		config.config_regulators = set_voltages;
+		config.config_regulators = rknpu_devfreq_set_voltages;
 	ret = part_versions(dev, versions);
 	if (ret < 0)
 		return ret;
@@ -255,14 +262,14 @@ static int configure(struct rknpu_devfreq *df)
 	return min(df->config, 0);
 }
 
-static int add(struct rknpu_devfreq *df)
+static int rknpu_devfreq_add(struct rknpu_devfreq *df)
 {
 	struct device *dev = df->node->dev;
 	unsigned long hz;
 	void *data = NULL;
 	int ret;
 
-	ret = configure(df);
+	ret = rknpu_devfreq_configure(df);
 	if (ret)
 		return ret;
 	ret = dev_pm_opp_of_add_table(dev);
@@ -271,17 +278,17 @@ static int add(struct rknpu_devfreq *df)
 
 	/* From here on we may be asked. */
 	df->rdev->devfreq = df;
-	get_cur_freq(dev, &hz);
-	ret = target(dev, &hz, 0);
+	rknpu_devfreq_get_cur_freq(dev, &hz);
+	ret = rknpu_devfreq_target(dev, &hz, 0);
 	if (ret)
 		goto err_table;
 	df->profile = (struct devfreq_dev_profile) {
 		.initial_freq = hz,
 		.polling_ms = POLL_MS,
 		.timer = DEVFREQ_TIMER_DELAYED,
-		.target = target,
-		.get_dev_status = get_dev_status,
-		.get_cur_freq = get_cur_freq,
+		.target = rknpu_devfreq_target,
+		.get_dev_status = rknpu_devfreq_get_dev_status,
+		.get_cur_freq = rknpu_devfreq_get_cur_freq,
 	};
 	rknpu_cores_busy_ns(df->rdev, &df->at_ns, df->busy_ns);
 #if IS_ENABLED(CONFIG_DEVFREQ_GOV_SIMPLE_ONDEMAND)
@@ -302,7 +309,7 @@ err_config:
 	return ret;
 }
 
-static void bring_back(struct rknpu_devfreq *df)
+static void rknpu_devfreq_bring_back(struct rknpu_devfreq *df)
 {
 	int ret;
 
@@ -345,7 +352,7 @@ int rknpu_devfreq_init(struct rknpu_device *rdev)
 		return ret;
 	}
 	mutex_lock(&rdev->devfreq_lock);
-	ret = add(df);
+	ret = rknpu_devfreq_add(df);
 	mutex_unlock(&rdev->devfreq_lock);
 	rknpu_power_put(&rdev->cores[0]);
 	if (!ret)
@@ -378,7 +385,7 @@ void rknpu_devfreq_resume(struct rknpu_device *rdev)
 {
 	mutex_lock(&rdev->devfreq_lock);
 	if (!rdev->nodes_on++ && rdev->devfreq)
-		bring_back(rdev->devfreq);
+		rknpu_devfreq_bring_back(rdev->devfreq);
 	mutex_unlock(&rdev->devfreq_lock);
 }
 

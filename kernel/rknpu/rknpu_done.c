@@ -121,7 +121,10 @@ enum rknpu_verdict rknpu_done_look(struct rknpu_done *done, const struct rknpu_l
 	}
 	done->doubt |= objecting;
 	if (objecting && look->last) {
-		/* The chunk fails. If the witness was wrong, that has happened a few times and then never again. */
+		/*
+		 * The chunk fails.
+		 * If the witness was wrong, that has happened a few times and then never again.
+		 */
 		for (id = 0; id < RKNPU_WITNESSES; id++) {
 			witness = &done->witness[id];
 			if (!(objecting & BIT(id)) || (proven && !is_power_of_2(objecting)))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The registers that the driver itself touches. Names and fields after the RK3588 TRM (part 2, RKNN), mainline's
- * drivers/accel/rocket/rocket_registers.h and Mesa's src/gallium/drivers/rocket/registers.xml; the MMU's after mainline's
- * drivers/iommu/rockchip-iommu.c.
+ * The registers that the driver itself touches.
+ * Names and fields after the RK3588 TRM (part 2, RKNN), mainline's drivers/accel/rocket/rocket_registers.h and
+ * Mesa's src/gallium/drivers/rocket/registers.xml; the MMU's after mainline's drivers/iommu/rockchip-iommu.c.
  */
 #ifndef RKNPU_REGS_H
 #define RKNPU_REGS_H

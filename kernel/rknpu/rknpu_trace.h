@@ -45,7 +45,10 @@ DECLARE_EVENT_CLASS(rknpu_job,
 		  __entry->job, __entry->file, __entry->pid, __entry->comm, __entry->space, __entry->cores, __entry->priority)
 );
 
-/* It waits for cores now; once more where it couldn't be started. @cores are those that it may have. */
+/*
+ * It waits for cores now; once more where it couldn't be started.
+ * @cores are those that it may have.
+ */
 DEFINE_EVENT(rknpu_job, job_queued,
 	TP_PROTO(const struct rknpu_job *job),
 	TP_ARGS(job)
@@ -79,7 +82,10 @@ TRACE_EVENT(job_ended,
 		  __entry->job, __entry->file, __entry->cores, __entry->tasks, __entry->elapsed_ns, __entry->result)
 );
 
-/* What the cores behind @unit translate by from now on. @space is NULL, and file is 0, where that is nothing. */
+/*
+ * What the cores behind @unit translate by from now on.
+ * @space is NULL, and file is 0, where that is nothing.
+ */
 TRACE_EVENT(space_switched,
 	TP_PROTO(const struct rknpu_mmu_unit *unit, const struct rknpu_space *space, int result),
 	TP_ARGS(unit, space, result),

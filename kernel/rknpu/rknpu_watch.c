@@ -13,7 +13,7 @@
 #define FAULT_GRACE_MS		20	/* for a core to show that a fault that can't be told apart was not its own */
 
 /* The chunk is complete. True if the core goes on with the next one. */
-static void core_chunk_done(struct rknpu_core *core)
+static void watch_chunk_done(struct rknpu_core *core)
 {
 	struct rknpu_part *part = core->part;
 	const struct rknpu_chunk *chunk = &part->chunks[part->next];
@@ -39,10 +39,11 @@ static void core_chunk_done(struct rknpu_core *core)
 }
 
 /*
- * When to look at the core next. An end that something objects to is looked at again soon; that is over in a moment or takes long, and the
- * registers of a core at work aren't to be read a thousand times a second.
+ * When to look at the core next.
+ * An end that something objects to is looked at again soon; that is over in a moment or takes long,
+ * and the registers of a core at work aren't to be read a thousand times a second.
  */
-static void core_watch_next(struct rknpu_core *core, u64 now, bool doubt)
+static void watch_core_next(struct rknpu_core *core, u64 now, bool doubt)
 {
 	if (!doubt)
 		core->watch_ms = 0;
@@ -52,10 +53,12 @@ static void core_watch_next(struct rknpu_core *core, u64 now, bool doubt)
 }
 
 /*
- * One running core. The job may be gone after this. Events are looked at in the order of what they prove: a core that is complete and idle
- * did its work, whatever else was seen.
+ * One running core.
+ * The job may be gone after this.
+ * Events are looked at in the order of what they prove:
+ * a core that is complete and idle did its work, whatever else was seen.
  */
-static void core_check(struct rknpu_core *core, u64 now, u64 *next)
+static void watch_core_check(struct rknpu_core *core, u64 now, u64 *next)
 {
 	struct rknpu_job *job = core->job;
 	struct rknpu_fault fault;
@@ -72,18 +75,19 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 		enum rknpu_verdict verdict = rknpu_core_poll(core, now >= job->deadline_ns, &raw);
 
 		complete = verdict == RKNPU_DONE;
-		core_watch_next(core, now, verdict == RKNPU_LOOK_AGAIN);
+		watch_core_next(core, now, verdict == RKNPU_LOOK_AGAIN);
 	} else if (doubt && !core->watch_ms) {
 		/* So said the interrupt handler. */
-		core_watch_next(core, now, true);
+		watch_core_next(core, now, true);
 	}
 	if (complete && !(fault.valid && fault.certain)) {
 		/*
-		 * The interrupt may come before the last write has left the core. Who waits for the job reads the result at once, and what
-		 * the job used may be freed: both need the writes to be over.
+		 * The interrupt may come before the last write has left the core.
+		 * Who waits for the job reads the result at once, and what the job used may be freed:
+		 * both need the writes to be over.
 		 */
 		if (rknpu_mmu_idle(core->unit)) {
-			core_chunk_done(core);
+			watch_chunk_done(core);
 			return;
 		}
 		if (now < job->deadline_ns) {
@@ -115,7 +119,7 @@ static void core_check(struct rknpu_core *core, u64 now, u64 *next)
 }
 
 /* A whole job: its cores, its cancellation, its end. */
-static void job_check(struct rknpu_job *job, u64 now, u64 *next)
+static void watch_job_check(struct rknpu_job *job, u64 now, u64 *next)
 {
 	struct rknpu_device *rdev = job->rdev;
 	u32 running = 0;
@@ -127,7 +131,7 @@ static void job_check(struct rknpu_job *job, u64 now, u64 *next)
 
 		if (core->job != job || core->finished)
 			continue;
-		core_check(core, now, next);
+		watch_core_check(core, now, next);
 		if (core->job != job)
 			return;	/* it failed */
 		running |= core->finished ? 0 : BIT(i);
@@ -157,7 +161,7 @@ void rknpu_watch_jobs(struct rknpu_device *rdev, u64 now, u64 *next)
 		/* A gang is looked at once, by its first core. */
 		if (job && __ffs(job->cores) == i) {
 			rknpu_job_get(job);
-			job_check(job, now, next);
+			watch_job_check(job, now, next);
 			rknpu_job_put(job);
 		}
 	}

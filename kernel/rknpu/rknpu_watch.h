@@ -20,7 +20,10 @@ static inline void rknpu_note_next(u64 *next, u64 at)
 	*next = min(*next, at);
 }
 
-/* Looks at all running jobs, ends those that are over, and lowers *next to when the thread must look again. On the scheduler's thread only. */
+/*
+ * Looks at all running jobs, ends those that are over, and lowers *next to when the thread must look again.
+ * On the scheduler's thread only.
+ */
 void rknpu_watch_jobs(struct rknpu_device *rdev, u64 now, u64 *next);
 
 #endif /* RKNPU_WATCH_H */
