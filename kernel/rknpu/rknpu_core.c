@@ -50,6 +50,7 @@ static enum rknpu_verdict core_look(struct rknpu_core *core, u32 bits, bool line
 
 	lockdep_assert_held(&core->irq_lock);
 	verdict = rknpu_done_look(&core->done, &look);
+	rknpu_observe(core, verdict == RKNPU_DONE ? RKNPU_AT_END : RKNPU_AT_LOOK);
 	if (verdict == RKNPU_DONE) {
 		core->complete = true;
 		writel(0, core->pc + RKNPU_PC_INT_MASK);
@@ -133,7 +134,7 @@ enum rknpu_verdict rknpu_core_poll(struct rknpu_core *core, bool last, u32 *raw)
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base)
 {
 	const struct rknpu_soc *soc = core->rdev->soc;
-	u32 pointer = RKNPU_S_POINTER_PINGPONG | RKNPU_S_POINTER_CORE(core->number);
+	u32 pointer = RKNPU_S_POINTER_PINGPONG | RKNPU_S_POINTER_CORE(rknpu_check_wants(RKNPU_CHECK_NO_CORE) ? 0 : core->number);
 	u32 control = RKNPU_PC_TASK_CONTROL_START | (pingpong ? RKNPU_PC_TASK_CONTROL_PINGPONG : 0);
 	struct rknpu_look first;
 
@@ -157,6 +158,7 @@ void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, 
 	writel(0, core->pc + RKNPU_PC_OP_EN);
 	first = (struct rknpu_look) { .now_ns = ktime_get_ns(), .tasks = core_tasks(core), .running = core_running(core) };
 	rknpu_done_start(&core->done, chunk->int_mask, chunk->tasks, &first);
+	rknpu_observe(core, RKNPU_AT_START);
 	spin_unlock_irq(&core->irq_lock);
 }
 
@@ -165,6 +167,7 @@ static int core_assert(struct rknpu_core *core)
 	unsigned int i;
 	int ret = 0, err;
 
+	rknpu_observe(core, RKNPU_AT_HALT);
 	for (i = 0; i < ARRAY_SIZE(core->resets); i++) {
 		err = reset_control_assert(core->resets[i]);
 		ret = ret ?: err;
@@ -183,6 +186,8 @@ static int core_deassert(struct rknpu_core *core)
 		err = reset_control_deassert(core->resets[i]);
 		ret = ret ?: err;
 	}
+	if (!ret)
+		rknpu_observe(core, RKNPU_AT_RESET);
 	return ret;
 }
 

@@ -7,6 +7,7 @@
 #include <linux/spinlock.h>
 
 #include "rknpu_done.h"
+#include "rknpu_observe.h"
 
 struct reset_control;
 struct rknpu_chunk;
@@ -74,6 +75,7 @@ struct rknpu_core {
 	u64 started_ns;
 
 	u64 busy_ns;			/* under rdev->lock */
+	struct rknpu_observation observed[RKNPU_MOMENTS];	/* with parameter board_check; written by whoever runs the core */
 };
 
 struct device *rknpu_core_dev(struct rknpu_core *core);

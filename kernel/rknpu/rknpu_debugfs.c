@@ -7,6 +7,7 @@
 #include "rknpu_device.h"
 #include "rknpu_file.h"
 #include "rknpu_job.h"
+#include "rknpu_observe.h"
 #include "rknpu_power.h"
 #include "rknpu_sched.h"
 #include "rknpu_vm.h"
@@ -272,6 +273,7 @@ void rknpu_debugfs_init(struct rknpu_device *rdev)
 	debugfs_create_file("spaces", 0444, npud, rdev, &spaces_fops);
 	debugfs_create_file("jobs", 0444, npud, rdev, &jobs_fops);
 	debugfs_create_file("faults", 0444, npud, rdev, &faults_fops);
+	rknpu_observe_debugfs(rdev, npud);
 }
 
 void rknpu_debugfs_fini(struct rknpu_device *rdev)

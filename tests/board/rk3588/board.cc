@@ -293,6 +293,8 @@ struct Board::Impl {
         return clock;
       case VBOARD_CLOCK_KHZ:
         return clock_khz;
+      case VBOARD_OPTION:
+        return option_refused;
       case VBOARD_DRIVER_FAULTS:
         return driver_faults;
       case VBOARD_DRIVER_FAULT_LAST:
@@ -316,6 +318,22 @@ struct Board::Impl {
     }
   }
 
+  // Text comes four bytes at a time; a zero byte ends it.
+  void write_option(uint32_t value) {
+    for (unsigned i = 0; i < 4; ++i) {
+      const char c = static_cast<char>(value >> 8 * i);
+      if (c != 0) {
+        if (option_text.size() < 64) option_text += c;
+        continue;
+      }
+      const auto set = options.set(option_text);
+      option_refused = !set;
+      log(set ? std::format("option {}", option_text) : set.error());
+      option_text.clear();
+      return;
+    }
+  }
+
   void write_control(uint32_t offset, uint32_t value) {
     switch (offset) {
       case VBOARD_RESET:
@@ -330,6 +348,9 @@ struct Board::Impl {
         break;
       case VBOARD_CLOCK_KHZ:
         write_rate(value);
+        break;
+      case VBOARD_OPTION:
+        write_option(value);
         break;
       case VBOARD_DRIVER_FAULTS:
         if (value == 0) driver_faults = driver_fault_last = 0;
@@ -412,7 +433,9 @@ struct Board::Impl {
     power_on_state();
   }
 
-  const Options options;
+  Options options;  // as given at the start, but for what a test set through VBOARD_OPTION while all cores were idle
+  std::string option_text;
+  bool option_refused = false;
   const Environment env;
   Faults faults;
   std::array<Counters, VBOARD_CORES> counters;
