@@ -66,8 +66,10 @@ class Convolution {
   // The atom that holds channel `channel` of the input under kernel tap (kh, kw) of output position `position`, or
   // padding.
   const Stored* input(uint32_t position, uint32_t kh, uint32_t kw, uint32_t channel) const {
-    const int64_t h = static_cast<int64_t>(position / shape_.out_width) * shape_.stride_y + kh - shape_.pad_top;
-    const int64_t w = static_cast<int64_t>(position % shape_.out_width) * shape_.stride_x + kw - shape_.pad_left;
+    const int64_t h =
+        static_cast<int64_t>(position / shape_.out_width) * shape_.stride_y + kh * shape_.dilation_y - shape_.pad_top;
+    const int64_t w =
+        static_cast<int64_t>(position % shape_.out_width) * shape_.stride_x + kw * shape_.dilation_x - shape_.pad_left;
     if (h < 0 || w < 0 || h >= shape_.height || w >= shape_.width)
       return padding_[channel % rknpu::depthwise_group(Precision::kInt8) < rknpu::kChannelGroup].data();
     return features_ + ((static_cast<size_t>(channel / kAtom) * shape_.height + h) * shape_.width + w) * kAtom;

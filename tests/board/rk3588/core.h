@@ -132,6 +132,7 @@ class Core {
   Access fetch(const Job& job, uint32_t address, std::vector<uint64_t>& words);
   Access compute(Job& job);
   Access load_conv(const Job& job, const rknpu::ConvTask& conv);
+  Access load_pixels(const Job& job, const rknpu::ConvTask& conv);
   Access load_operands(const Job& job, const rknpu::DpuTask& dpu, DpuOperands& operands);
   Access load_elementwise(const Job& job, const rknpu::DpuTask& dpu, std::vector<std::byte>& to);
   // A cube of 16-byte atoms; pitches in bytes.

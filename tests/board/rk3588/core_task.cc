@@ -94,6 +94,9 @@ Access Core::load_conv(const Job& job, const ConvTask& conv) {
     if (features_.size() != feature_bytes) {
       violations_.push_back("CNA.CBUF_CON0.DATA_REUSE is 1, but the task before left features of another size");
     }
+  } else if (conv.pixel_channels != 0) {
+    features_.resize(feature_bytes);
+    if (const Access access = load_pixels(job, conv); access != Access::kDone) return access;
   } else {
     const Access access = load_cube(job, *wiring_.read_bank,
                                     {.address = conv.feature_address,
@@ -113,6 +116,26 @@ Access Core::load_conv(const Job& job, const ConvTask& conv) {
   }
   weights_.resize(conv.weight_bytes);
   return read_all(job, *wiring_.read_bank, conv.weight_address, weights_);
+}
+
+// Pixels of a few channels become the first lanes of atoms; what the other lanes hold is 0.
+Access Core::load_pixels(const Job& job, const ConvTask& conv) {
+  const ConvShape& s = conv.shape;
+  const size_t size = element_bytes(s.in), pixel_bytes = size * conv.pixel_channels;
+  std::vector<std::byte> line(s.width * pixel_bytes);
+  std::ranges::fill(features_, std::byte{0});
+  for (uint32_t y = 0; y < s.height; ++y) {
+    const uint32_t address = conv.feature_address + y * conv.line_pitch_atoms * static_cast<uint32_t>(pixel_bytes);
+    if (const Access access = read_all(job, *wiring_.read_bank, address, line); access != Access::kDone) return access;
+    for (uint32_t x = 0; x < s.width; ++x) {
+      std::byte* to = features_.data() + (static_cast<size_t>(y) * s.width + x) * kAtomBytes;
+      std::copy_n(line.data() + x * pixel_bytes, pixel_bytes, to);
+      if (conv.pixel_offset == 0 && conv.pixel_scale == 1) continue;
+      const int64_t scaled = (std::to_integer<int64_t>(*to) + conv.pixel_offset) * conv.pixel_scale;
+      *to = static_cast<std::byte>(std::clamp<int64_t>(shift_half_even(scaled, conv.pixel_shift), -128, 127));
+    }
+  }
+  return Access::kDone;
 }
 
 Access Core::load_operands(const Job& job, const DpuTask& dpu, DpuOperands& operands) {
@@ -199,14 +222,14 @@ void Core::accumulate(const Job& job, const ConvTask& conv, Accumulators& sums) 
     garble_rows(sums, 0);
   }
   const uint32_t lines = lines_in_banks(conv.data_banks, s.width, s.channels, s.in);
-  if (options.cbuf == Cbuf::kGarbage && s.height > lines) {
+  if (options.cbuf == Cbuf::kGarbage && conv.pixel_channels == 0 && s.height > lines) {
     wiring_.log(
         std::format("core {}: task {} has {} lines of features for {} CBUF banks, which hold {}: what comes of the "
                     "others is garbage (cbuf=garbage)",
                     wiring_.core, job.done, s.height, conv.data_banks, lines));
     // Output rows that need no line beyond those.
     const uint32_t reach = lines + s.pad_top;
-    const uint32_t rows = reach < s.kernel_height ? 0 : (reach - s.kernel_height) / s.stride_y + 1;
+    const uint32_t rows = reach < s.reach_y() ? 0 : (reach - s.reach_y()) / s.stride_y + 1;
     garble_rows(sums, std::min(rows, s.out_height) * s.out_width);
   }
   if (options.depthwise_form_required && conv.unmeasured_depthwise) {

@@ -154,6 +154,76 @@ TEST(Convolution, RandomDirectFp16) {
   }
 }
 
+// Dilation, and numbers of kernels that no layout likes: known right on silicon in fp16.
+TEST(Convolution, DilatedKernelsAndOddNumbersOfThem) {
+  Random random(40);
+  for (int i = 0; i < 30; ++i) {
+    SCOPED_TRACE(i);
+    TestBoard board({}, 4u << 20);
+    TaskSpec s = random_conv(random, Precision::kFp16, Precision::kFp16, false);
+    s.dilation_x = random.between(1, 4);
+    s.dilation_y = random.between(1, 4);
+    s.kernels = random.between(1, 60);
+    s.out_channels = std::max((s.kernels + 15) / 16 * 16, 32u);
+    s.width += (s.kernel_width - 1) * (s.dilation_x - 1);
+    s.height += (s.kernel_height - 1) * (s.dilation_y - 1);
+    s.data_banks = rknpu::feature_banks(s.width, s.height, s.channels, s.in);
+    check(board, make_problem(board, s, random), halved);
+  }
+}
+
+// Few channels, read as pixels: the other lanes are 0, whatever their weights.
+TEST(Convolution, OfPixels) {
+  Random random(41);
+  for (uint32_t real = 1; real <= 4; ++real) {
+    for (const Precision in : {Precision::kFp16, Precision::kInt8}) {
+      SCOPED_TRACE(testing::Message() << real << " channels, precision " << static_cast<int>(in));
+      const bool integer = in == Precision::kInt8, unsigned_pixels = integer && real == 1;
+      TestBoard board;
+      TaskSpec s{.in = in,
+                 .out = integer ? Precision::kInt32 : Precision::kFp32,
+                 .width = 18,
+                 .height = 9,
+                 .channels = integer ? 16u : 8u,
+                 .kernels = 6,
+                 .kernel_width = 3,
+                 .kernel_height = 3,
+                 .out_width = 16,
+                 .out_height = 7,
+                 .out_channels = 32};
+      Problem p = make_problem(board, s, random);
+      const uint32_t size = integer ? 1 : 2, address = board.allocate(18 * 9 * real * size);
+      for (uint32_t c = 0; c < s.channels; ++c) {
+        for (uint32_t at = 0; at < 18 * 9; ++at) {
+          double& value = p.input[c * 18 * 9 + at];
+          if (c >= real) value = 0;
+          if (c >= real) continue;
+          const uint32_t to = address + (at * real + c) * size;
+          if (integer)
+            board.memory.put(to, static_cast<uint8_t>(static_cast<int>(value) + (unsigned_pixels ? 128 : 0)));
+          if (!integer) board.memory.put(to, float_to_half(static_cast<float>(value)));
+        }
+      }
+      std::vector<uint64_t> words = task_words(p.spec);
+      const uint32_t precision = static_cast<uint32_t>(in);
+      patch(words, 0x100c, 1u << 30 | 1u << 29 | (7 + real) << 12 | precision << 7 | precision << 4);
+      patch(words, 0x1024, (real - 1) << 16 | s.channels);
+      patch(words, 0x1070, address);
+      patch(words, 0x107c, 18);
+      patch(words, 0x1080, 18 * 8);
+      if (unsigned_pixels) {  // as Mesa converts them: (x - 128) * 2^14 >> 14
+        patch(words, 0x104c, 14u << 22 | 14u << 16 | 14u << 10 | 14u << 4);
+        patch(words, 0x1050, 16384u << 16 | 65408);
+        patch(words, 0x1180, 65535);
+      }
+      board.run(board.chain_words({words}, p.spec.enable()));
+      ASSERT_TRUE(board.completed()) << testing::PrintToString(board.log);
+      const std::vector<double> sums = reference_sums(p), results = read_results(board, p.spec);
+      for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(results[i], sums[i]) << i;
+    }
+  }
+}
+
 TEST(Convolution, RandomDepthwise) {
   Random random(8);
   for (int i = 0; i < 40; ++i) {

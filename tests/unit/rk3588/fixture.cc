@@ -85,7 +85,7 @@ std::vector<uint64_t> task_words(const TaskSpec& s) {
     emit(0x3004, 0xe);
     emit(0x100c, precision << 7 | precision << 4 | mode | (s.rows ? 1u << 29 : 0));
     emit(0x1010, (s.height + 1) << 4);
-    emit(0x1014, s.stride_y << 3 | s.stride_x);
+    emit(0x1014, (s.dilation_y - 1) << 21 | (s.dilation_x - 1) << 16 | s.stride_y << 3 | s.stride_x);
     emit(0x1020, s.width << 16 | s.height);
     emit(0x1024, (s.channels - 1) << 16 | s.channels);
     emit(0x1028, s.out_width);

@@ -56,6 +56,7 @@ struct TaskSpec {
   rknpu::Precision out = rknpu::Precision::kInt32;
   uint32_t width = 1, height = 8, channels = 32, kernels = 32;
   uint32_t kernel_width = 1, kernel_height = 1, stride_x = 1, stride_y = 1, pad_left = 0, pad_top = 0;
+  uint32_t dilation_x = 1, dilation_y = 1;
   uint32_t out_width = 1, out_height = 8;
   int32_t pad_value = 0;
   uint32_t features = 0, weights = 0, output = 0;

@@ -208,7 +208,7 @@ TEST(Limits, ConvolutionsAreRefusedWithTheReason) {
   expect([](ConvShape& s) { s.pad_left = 16; }, "padding at the left is 16");
   expect([](ConvShape& s) { s.pad_top = 3; }, "smaller than the kernel");
   expect([](ConvShape& s) { s.channels = 24; }, "multiple of 16");
-  expect([](ConvShape& s) { s.kernels = 33; }, "must be even");
+  expect([](ConvShape& s) { s.dilation_x = 33; }, "dilation in x is 33");
   expect([](ConvShape& s) { s.out_width = 10; }, "beyond the input");
   expect([](ConvShape& s) { s.channels = 4096; }, "must fit a CBUF bank");
   expect(

@@ -99,8 +99,8 @@ std::vector<double> reference_sums(const Problem& p) {
             for (uint32_t kw = 0; kw < s.kernel_width; ++kw) {
               const size_t kernel = s.depthwise ? c : static_cast<size_t>(n) * s.channels + c;
               const double weight = p.weights[(kernel * s.kernel_height + kh) * s.kernel_width + kw];
-              sum += weight * input_at(p, c, static_cast<int64_t>(oh) * s.stride_y + kh - s.pad_top,
-                                       static_cast<int64_t>(ow) * s.stride_x + kw - s.pad_left);
+              sum += weight * input_at(p, c, static_cast<int64_t>(oh) * s.stride_y + kh * s.dilation_y - s.pad_top,
+                                       static_cast<int64_t>(ow) * s.stride_x + kw * s.dilation_x - s.pad_left);
             }
           }
         }

@@ -106,6 +106,8 @@ Refusal conv_shape_refusal(const ConvShape& s) {
         outside("the kernel width", s.kernel_width, 1, kMaxKernelExtent),
         outside("the kernel height", s.kernel_height, 1, kMaxKernelExtent),
         outside("the stride in x", s.stride_x, 1, kMaxStride), outside("the stride in y", s.stride_y, 1, kMaxStride),
+        outside("the dilation in x", s.dilation_x, 1, kMaxDilation),
+        outside("the dilation in y", s.dilation_y, 1, kMaxDilation),
         outside("the padding at the left", s.pad_left, 0, kMaxPad),
         outside("the padding at the top", s.pad_top, 0, kMaxPad)}) {
     if (refusal) return refusal;
@@ -114,8 +116,7 @@ Refusal conv_shape_refusal(const ConvShape& s) {
     return std::format("the number of channels is {}: it must be a multiple of {}", s.channels, atom_channels(s.in));
   }
   if (s.depthwise && s.kernels != s.channels) return "a depthwise convolution has as many kernels as channels";
-  if (!s.depthwise && s.kernels % 2 != 0) return std::format("the number of kernels is {}: it must be even", s.kernels);
-  if (static_cast<uint64_t>(s.pad_left) >= s.kernel_width || s.pad_top >= s.kernel_height) {
+  if (s.pad_left >= s.reach_x() || s.pad_top >= s.reach_y()) {
     return "the padding must be smaller than the kernel";
   }
   // The last output position must begin inside the padded input, or it would be made of padding alone.

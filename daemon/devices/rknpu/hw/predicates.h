@@ -20,6 +20,7 @@ inline constexpr uint32_t kCbufBankEntries = kCbufBankBytes / kCbufEntryBytes;
 inline constexpr uint32_t kMaxFeatureExtent = 2047;  // width and height: fields of 11 bits
 inline constexpr uint32_t kMaxKernelExtent = 31;
 inline constexpr uint32_t kMaxStride = 7;
+inline constexpr uint32_t kMaxDilation = 32;
 inline constexpr uint32_t kMaxPad = 15;
 // Extents of a DPU cube: 13 bits that hold the number minus one. At 8191 and above the last elements come out wrong,
 // and nobody has measured where that begins (rockchip-npu-notes dpu-lut-activation.md, which stays at 4096).
@@ -70,11 +71,16 @@ struct ConvShape {
   uint32_t kernels = 0;  // depthwise: equal to channels
   uint32_t kernel_width = 1, kernel_height = 1;
   uint32_t stride_x = 1, stride_y = 1;
+  uint32_t dilation_x = 1, dilation_y = 1;
   uint32_t pad_left = 0, pad_top = 0;
   uint32_t out_width = 0, out_height = 0;  // what reaches beyond the input at the right and the bottom reads as padding
   bool depthwise = false;
   Precision in = Precision::kInt8;
   Precision out = Precision::kInt32;
+
+  // What a dilated kernel spans.
+  uint32_t reach_x() const { return (kernel_width - 1) * dilation_x + 1; }
+  uint32_t reach_y() const { return (kernel_height - 1) * dilation_y + 1; }
 };
 uint32_t conv_kernel_bytes(const ConvShape& shape);  // weight bytes per kernel
 uint32_t conv_weight_bytes(const ConvShape& shape);

@@ -40,26 +40,22 @@ constexpr Field kPointerFields[] = {
     {"EXECUTER", 16, 16, kTuned}, {"EXECUTER_PP_CLEAR", 5, 5}, {"POINTER_PP_CLEAR", 4, 4}, {"POINTER_PP_MODE", 3, 3},
     {"EXECUTER_PP_EN", 2, 2},     {"POINTER_PP_EN", 1, 1},     {"POINTER", 0, 0}};
 constexpr Field kOpEnFields[] = {{"OP_EN", 0, 0}};
-constexpr Field kCnaConvCon1[] = {{"NONALIGN_DMA", 30, 30, kFixed, 0},
-                                  {"GROUP_LINE_OFF", 29, 29},
-                                  {"DECONV", 16, 16, kFixed, 0},
-                                  {"ARGB_IN", 12, 15, kFixed, 0},
-                                  {"PROC_PRECISION", 7, 9},
-                                  {"IN_PRECISION", 4, 6},
+constexpr Field kCnaConvCon1[] = {{"NONALIGN_DMA", 30, 30}, {"GROUP_LINE_OFF", 29, 29}, {"DECONV", 16, 16, kFixed, 0},
+                                  {"ARGB_IN", 12, 15},      {"PROC_PRECISION", 7, 9},   {"IN_PRECISION", 4, 6},
                                   {"CONV_MODE", 0, 3}};
 // allbilly/rk3588's GEMMs let FEATURE_GRAINS run over into RESERVED_1, to no effect.
 constexpr Field kCnaConvCon2[] = {{"KERNEL_GROUP", 16, 23, kTuned},  {"RESERVED_1", 14, 15, kTuned},
                                   {"FEATURE_GRAINS", 4, 13, kTuned}, {"CSC_WO_EN", 2, 2, kFixed, 0},
                                   {"CSC_DO_EN", 1, 1, kFixed, 0},    {"CMD_FIFO_SRST", 0, 0, kTuned}};
 constexpr Field kCnaConvCon3[] = {{"NN_MODE", 28, 30, kFixed, 0},
-                                  {"ATROUS_Y_DILATION", 21, 25, kFixed, 0},
-                                  {"ATROUS_X_DILATION", 16, 20, kFixed, 0},
+                                  {"ATROUS_Y_DILATION", 21, 25},
+                                  {"ATROUS_X_DILATION", 16, 20},
                                   {"DECONV_Y_STRIDE", 11, 13, kFixed, 0},
                                   {"DECONV_X_STRIDE", 8, 10, kFixed, 0},
                                   {"CONV_Y_STRIDE", 3, 5},
                                   {"CONV_X_STRIDE", 0, 2}};
 constexpr Field kCnaDataSize0[] = {{"DATAIN_WIDTH", 16, 26}, {"DATAIN_HEIGHT", 0, 10}};
-constexpr Field kCnaDataSize1[] = {{"DATAIN_CHANNEL_REAL", 16, 29, kTuned}, {"DATAIN_CHANNEL", 0, 15}};
+constexpr Field kCnaDataSize1[] = {{"DATAIN_CHANNEL_REAL", 16, 29}, {"DATAIN_CHANNEL", 0, 15}};
 constexpr Field kCnaDataSize2[] = {{"DATAOUT_WIDTH", 0, 10}};
 constexpr Field kCnaDataSize3[] = {{"SURF_MODE", 22, 23, kFixed, 0}, {"DATAOUT_ATOMICS", 0, 21}};
 constexpr Field kCnaWeightSize0[] = {{"WEIGHT_BYTES", 0, 31}};
@@ -74,12 +70,12 @@ constexpr Field kCnaCbufCon1[] = {{"DATA_ENTRIES", 0, 13}};
 constexpr Field kCnaCvtCon0[] = {{"CVT_TRUNCATE_3", 22, 27, kTuned},
                                  {"CVT_TRUNCATE_2", 16, 21, kTuned},
                                  {"CVT_TRUNCATE_1", 10, 15, kTuned},
-                                 {"CVT_TRUNCATE_0", 4, 9, kTuned},
+                                 {"CVT_TRUNCATE_0", 4, 9},
                                  {"DATA_SIGN", 3, 3},
                                  {"ROUND_TYPE", 2, 2, kTuned},
                                  {"CVT_TYPE", 1, 1, kTuned},
-                                 {"CVT_BYPASS", 0, 0, kFixed, 1}};
-constexpr Field kCnaCvtCon1[] = {{"CVT_SCALE0", 16, 31, kTuned}, {"CVT_OFFSET0", 0, 15, kTuned}};
+                                 {"CVT_BYPASS", 0, 0}};
+constexpr Field kCnaCvtCon1[] = {{"CVT_SCALE0", 16, 31}, {"CVT_OFFSET0", 0, 15}};
 constexpr Field kCnaCvtCon2[] = {{"CVT_SCALE1", 16, 31, kTuned}, {"CVT_OFFSET1", 0, 15, kTuned}};
 constexpr Field kCnaCvtCon3[] = {{"CVT_SCALE2", 16, 31, kTuned}, {"CVT_OFFSET2", 0, 15, kTuned}};
 constexpr Field kCnaCvtCon4[] = {{"CVT_SCALE3", 16, 31, kTuned}, {"CVT_OFFSET3", 0, 15, kTuned}};

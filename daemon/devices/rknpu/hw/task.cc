@@ -41,6 +41,34 @@ void decode_writer(Decoder& d, ConvTask& conv, const TaskRules& rules) {
   }
 }
 
+// Features of few channels as plain pixels: Mesa rkt_task.c and rkt_regcmd.c for one int8 channel, allbilly/rk3588
+// conv.py for up to four of fp16. Other features pass unconverted.
+void decode_pixels(Decoder& d, ConvTask& conv) {
+  const bool bypass = d.bit(kCnaCvtCon0, 0), is_signed = d.bit(kCnaCvtCon0, 3),
+             integer = conv.shape.in == Precision::kInt8;
+  const uint32_t format = d.bits(kCnaConvCon1, 15, 12);
+  if (!d.bit(kCnaConvCon1, 30)) {
+    if (format != 0) d.refuse("CNA.CONV_CON1.ARGB_IN is {}, but NONALIGN_DMA is 0", format);
+    if (!bypass) d.refuse("CNA.CVT_CON0.CVT_BYPASS is 0: features other than int8 pixels aren't converted");
+    if (integer && !is_signed) d.refuse("CNA.CVT_CON0.DATA_SIGN is 0: int8 features are signed");
+    return;
+  }
+  conv.pixel_channels = d.bits(kCnaDataSize1, 29, 16) + 1;
+  if (conv.pixel_channels > 4 || conv.pixel_channels > conv.shape.channels)
+    d.refuse("CNA.DATA_SIZE1.DATAIN_CHANNEL_REAL + 1 is {}: pixels have 1 to 4 channels", conv.pixel_channels);
+  d.expect("CNA.CONV_CON1.ARGB_IN", format, 7 + conv.pixel_channels);
+  if (!d.bit(kCnaConvCon1, 29)) d.refuse("CNA.CONV_CON1.GROUP_LINE_OFF is 0, but NONALIGN_DMA is 1");
+  if (bypass) {
+    if (integer && !is_signed) d.refuse("CNA.CVT_CON0.DATA_SIGN is 0: unsigned pixels must be converted");
+    return;
+  }
+  if (!integer || is_signed) d.refuse("CNA.CVT_CON0.CVT_BYPASS is 0: unsigned int8 pixels are converted, no others");
+  if (conv.pixel_channels > 1) d.refuse("CNA.CVT_CON0.CVT_BYPASS is 0: pixels of one channel are converted, no others");
+  conv.pixel_offset = sign_extend(d.bits(kCnaCvtCon1, 15, 0), 16);
+  conv.pixel_scale = d.bits(kCnaCvtCon1, 31, 16);
+  conv.pixel_shift = d.bits(kCnaCvtCon0, 9, 4);
+}
+
 void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
   d.check_fixed(Block::kCna);
   d.check_fixed(Block::kCore);
@@ -55,10 +83,11 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
   d.expect("CNA.CONV_CON1.PROC_PRECISION", d.bits(kCnaConvCon1, 9, 7), static_cast<uint32_t>(s.in));
   d.expect("CORE.MISC_CFG.PROC_PRECISION", d.bits(kCoreMiscCfg, 10, 8), static_cast<uint32_t>(s.in));
   d.expect("CORE.MISC_CFG.DW_EN", d.bit(kCoreMiscCfg, 1), s.depthwise);
-  if (s.in == Precision::kInt8 && !d.bit(kCnaCvtCon0, 3))
-    d.refuse("CNA.CVT_CON0.DATA_SIGN is 0: int8 features are signed");
   s.stride_x = d.bits(kCnaConvCon3, 2, 0);
   s.stride_y = d.bits(kCnaConvCon3, 5, 3);
+  // One less, as swept on silicon (rocket-userspace npu_regcmd.c).
+  s.dilation_x = d.bits(kCnaConvCon3, 20, 16) + 1;
+  s.dilation_y = d.bits(kCnaConvCon3, 25, 21) + 1;
   s.width = d.bits(kCnaDataSize0, 26, 16);
   s.height = d.bits(kCnaDataSize0, 10, 0);
   s.channels = d.bits(kCnaDataSize1, 15, 0);
@@ -100,6 +129,7 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
   // (W = 1), Mesa rkt_task.c (any W) and allbilly/rk3588 gemm.py (GROUP_LINE_OFF, features in rows) program.
   const uint32_t line = d.bits(kCnaDmaCon1, 27, 0);
   const int32_t surface = sign_extend(d.bits(kCnaDmaCon2, 27, 0), 28);
+  decode_pixels(d, conv);
   if (d.bit(kCnaConvCon1, 29)) {
     conv.line_pitch_atoms = line;
     conv.surface_pitch_atoms = static_cast<int32_t>(s.width) + surface;

@@ -25,6 +25,11 @@ struct ConvTask {
   uint32_t weight_bytes = 0;
   uint32_t line_pitch_atoms = 0;    // from one line of a surface to the next
   int32_t surface_pitch_atoms = 0;  // from one surface to the next
+  // Features as pixels of so many channels one after the other, not in atoms: 1 to 4, else 0. The line pitch counts
+  // pixels then. int8 ones come unsigned and are converted: (x + offset) * scale >> shift.
+  uint32_t pixel_channels = 0;
+  int32_t pixel_offset = 0;
+  uint32_t pixel_scale = 1, pixel_shift = 0;
   uint32_t data_banks = 0;
   uint32_t weight_banks = 0;
   bool weight_reuse = false;          // the weights of the task before are still in the CBUF
