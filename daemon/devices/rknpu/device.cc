@@ -82,11 +82,17 @@ Result<> RknpuDevice::calibrate() {
     if (auto ran = canary_on(NodePrecision::fp16, 16 * tasks, tasks, on); !ran) return std::unexpected(ran.error());
   }
   if (auto ran = canary_on(NodePrecision::int8, 16, 1, 1); !ran) return std::unexpected(ran.error());
-  // Reports disagree about integer tasks behind others in one job: this device is asked.
+  // Reports disagree about integer tasks behind others in one job, and about few rows: this device is asked.
   chain_int8_ = true;
-  chain_int8_ = canary_on(NodePrecision::int8, 64, 4, 1).has_value();
+  chain_int8_ = probe(NodePrecision::int8, 64, 4);
   if (!chain_int8_)
     notes_.push_back("integer tasks in one job come out wrong on this NPU: each runs as a job of its own");
+  short_rows_ = true;
+  for (const NodePrecision precision : {NodePrecision::fp16, NodePrecision::int8}) {
+    for (uint32_t rows = 1; rows < kMinRows && short_rows_; ++rows) short_rows_ = probe(precision, rows, 1);
+  }
+  if (!short_rows_)
+    notes_.push_back(std::format("fewer than {} rows come out wrong on this NPU: they are padded", kMinRows));
   if (split_macs_ == 0 && cores > 1) {
     // What a gang costs more than one core, and what a core gets done meanwhile.
     constexpr uint32_t kFew = 16, kMany = 1024;
@@ -108,6 +114,12 @@ Result<> RknpuDevice::calibrate() {
   health_ = DeviceHealth::ok;
   health_reason_.clear();
   return {};
+}
+
+bool RknpuDevice::probe(NodePrecision precision, uint32_t rows, uint32_t tasks) {
+  const bool right = canary_on(precision, rows, tasks, 1).has_value();
+  suspected_ = false;
+  return right;
 }
 
 Result<RknpuDevice::CanaryTimes> RknpuDevice::canary_on(NodePrecision precision, uint32_t rows, uint32_t tasks,

@@ -50,7 +50,8 @@ class Residence;
 // Thread-safe. Residences must be gone before it.
 class RknpuDevice final : public Device {
  public:
-  // Calibrates: runs canaries of both precisions, alone, chained and over all cores, and times them. A device that gets
+  // Calibrates: runs canaries of both precisions, alone, chained and over all cores, and times them; canaries decide
+  // too whether integer tasks may be chained and matrices may have fewer than four rows. A device that gets
   // these wrong is opened all the same, with health `dead` and the reason. Fails when not even memory can be had.
   static Result<std::unique_ptr<RknpuDevice>> open(std::unique_ptr<Port> port, DeviceSettings settings, Clock& clock);
   ~RknpuDevice() override;
@@ -83,6 +84,8 @@ class RknpuDevice final : public Device {
   };
   Result<> canary_with(uint32_t cores);
   Result<CanaryTimes> canary_on(NodePrecision precision, uint32_t rows, uint32_t tasks, uint32_t cores);
+  // Whether something that reports disagree about comes out right here. A wrong answer says nothing against the device.
+  bool probe(NodePrecision precision, uint32_t rows, uint32_t tasks);
   void suspect(const std::string& why);
   void condemn(const std::string& why);
 
@@ -91,6 +94,7 @@ class RknpuDevice final : public Device {
   Clock& clock_;
   DeviceCounters counters_;
   bool chain_int8_ = false;  // several integer tasks in one job came out right
+  bool short_rows_ = false;  // fewer than kMinRows rows came out right
   uint64_t split_macs_ = 0;
   std::atomic<uint32_t> gang_{1};     // cores that one job may have
   std::atomic<uint32_t> submits_{0};  // runs whose jobs are with the driver

@@ -177,7 +177,7 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
     }
   }
   const PackedNode& node = nodes_[index];
-  auto plan = plan_conv(op);
+  auto plan = plan_conv(op, 1, device_.short_rows_);
   if (!plan) return std::unexpected(plan.error());
   uint32_t cores = 1, parts = 1;
   if (forced_) {
@@ -186,7 +186,7 @@ Result<Residence::Prepared*> Residence::prepare(Lane& lane, std::size_t index, c
     parts = cores = gang;
   }
   if (parts > 1) {
-    plan = plan_conv(op, parts);
+    plan = plan_conv(op, parts, device_.short_rows_);
     if (!plan) return std::unexpected(plan.error());
   }
   // Words and task lists are small beside the cubes.
@@ -321,7 +321,7 @@ Result<> Residence::run_in(Lane& lane, std::size_t index, const Conv2d& op, std:
   strip.pad_left = strip.pad_right = 0;
   for (uint32_t columns = op.out_width() / 2; columns > 0; columns /= 2) {
     strip.width = (columns - 1) * op.stride_x + op.kernel_width;
-    if (!plan_conv(strip)) continue;
+    if (!plan_conv(strip, 1, device_.short_rows_)) continue;
     if (lane.strips.size() >= kMostStrips) lane.strips.clear();
     lane.strips[size] = columns;
     return run_strips(lane, index, op, in, out);

@@ -256,6 +256,62 @@ INSTANTIATE_TEST_SUITE_P(Control, SettingTest,
                            return name;
                          });
 
+// What reports about the arithmetic disagree on is decided by canaries when the device is opened.
+struct Arithmetic {
+  const char *chained_int, *short_height, *int8_out;
+};
+
+void PrintTo(const Arithmetic& a, std::ostream* out) { *out << a.chained_int << ' ' << a.short_height; }
+
+class ArithmeticTest : public DeviceTest, public testing::WithParamInterface<Arithmetic> {};
+
+TEST_P(ArithmeticTest, CanariesDecideWhatIsUsedAndAllIsRight) {
+  rk3588::Options options;
+  for (const char* setting : {GetParam().chained_int, GetParam().short_height, GetParam().int8_out})
+    ASSERT_TRUE(options.set(setting));
+  RknpuDevice& device = open({.verify = Verify::always, .split_macs = UINT64_MAX}, 48u << 20, 1, options);
+  EXPECT_EQ(device.counters().wrong_results, 0u) << "what a probe provoked counts";
+  EXPECT_FALSE(device.suspected());
+  const auto notes = device.info().notes;
+  const auto noted = [&](const char* what) {
+    return std::ranges::any_of(notes, [&](const std::string& note) { return note.contains(what); });
+  };
+  EXPECT_EQ(noted("integer tasks in one job"), options.chained_int_accumulates);
+  EXPECT_EQ(noted("fewer than 4 rows"), options.short_height_wrong);
+  for (const auto& [precision, tolerance] : {std::pair{NodePrecision::fp16, 2e-3}, {NodePrecision::int8, 2e-2}}) {
+    const NodeSpec spec = matrix(256, 96, precision);
+    const auto residence = upload(spec);
+    for (const uint32_t rows : {1u, 2u, 3u, 4u, 5u, 1500u}) {
+      const auto in = noise(std::size_t{rows} * 256);
+      std::vector<float> out(std::size_t{rows} * 96);
+      const uint64_t jobs = device.counters().jobs, bytes = device.counters().bytes_out;
+      const auto ran = residence->run_matrix(0, rows, in, out);
+      ASSERT_TRUE(ran) << ran.error().message << "\n" << state_.log;
+      EXPECT_LT(relative_distance(out, product(spec, rows, in)), tolerance) << rows;
+      const uint64_t computed = (device.counters().bytes_out - bytes) / (96 * 4);
+      if (rows < 4) {
+        EXPECT_EQ(computed, options.short_height_wrong ? 4 : rows);
+      }
+      if (rows == 1500) {
+        const bool chained = device.counters().jobs - jobs == 1;
+        EXPECT_EQ(chained, precision == NodePrecision::fp16 || !options.chained_int_accumulates);
+      }
+    }
+  }
+  EXPECT_EQ(device.counters().retries, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Reports, ArithmeticTest,
+                         testing::Values(Arithmetic{"chained-int=accumulate", "short-height=wrong", "int8-out=k512"},
+                                         Arithmetic{"chained-int=clear", "short-height=wrong", "int8-out=any"},
+                                         Arithmetic{"chained-int=accumulate", "short-height=ok", "int8-out=any"},
+                                         Arithmetic{"chained-int=clear", "short-height=ok", "int8-out=k512"}),
+                         [](const auto& info) {
+                           std::string name = std::string(info.param.chained_int) + "_" + info.param.short_height;
+                           std::ranges::replace_if(name, [](char c) { return c == '-' || c == '='; }, '_');
+                           return name;
+                         });
+
 // Inverts one bit in each of two results of one pixel, so that their sum stays what it was. False: there is no such
 // pair.
 bool invert_two_that_cancel(std::span<std::byte> cube, uint32_t bit) {

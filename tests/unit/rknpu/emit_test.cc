@@ -228,6 +228,27 @@ TEST(Emit, WhatTheHardwareCannotDoIsRefusedWithItsReason) {
   EXPECT_THAT(message({.channels = 0, .height = 8, .width = 8, .kernels = 16}), testing::HasSubstr("0"));
 }
 
+// Beyond 4096 kernels the last of a cube are doubted; operands of a stranger's job must never be taken for one's own.
+TEST(Emit, WideProductsAreCutAndNoTaskReusesOperands) {
+  for (const Precision in : {Precision::kFp16, Precision::kInt8}) {
+    const auto plan = plan_gemm(8, 9000, 64, in, in == Precision::kFp16 ? Precision::kFp32 : Precision::kInt32);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_GE(plan->bands.size(), 3u);
+    for (const Band& band : plan->bands) {
+      EXPECT_LE(band.kernels, 4096u);
+      const auto task = emit_band(*plan, band, {.features = 0x1000, .weights = 0x10000, .output = 0x800000});
+      ASSERT_TRUE(task);
+      EXPECT_TRUE(task->enable & kEnableRdma);
+      for (const uint64_t word : task->words) {
+        const Command command = decode(word);
+        if (command.reg == reg::kCnaCbufCon0) {
+          EXPECT_EQ(command.value & 0x3000, 0u) << "DATA_REUSE or WEIGHT_REUSE";
+        }
+      }
+    }
+  }
+}
+
 TEST(Emit, ValuesBeyondHalfPrecisionAreNotPacked) {
   const auto plan = plan_gemm(4, 16, 32, Precision::kFp16, Precision::kFp32);
   ASSERT_TRUE(plan);

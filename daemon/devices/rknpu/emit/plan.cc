@@ -38,11 +38,13 @@ Band make_band(const ConvPlan& plan, uint32_t out_row, uint32_t out_rows) {
 }
 
 Refusal band_refusal(const ConvPlan& plan, const Band& band) {
-  if (band.in_rows < kMinRows) return std::format("a band has {} rows: fewer than {}", band.in_rows, kMinRows);
+  if (band.in_rows < kMinRows && !plan.short_rows)
+    return std::format("a band has {} rows: fewer than {}", band.in_rows, kMinRows);
   const ConvShape shape = plan.shape(band);
   if (auto refusal = conv_refusal(shape)) return refusal;
   if (plan.flat) {
-    return gemm_refusal({.m = shape.height, .n = shape.kernels, .k = shape.channels, .in = shape.in, .out = shape.out});
+    return gemm_refusal({.m = shape.height, .n = shape.kernels, .k = shape.channels, .in = shape.in, .out = shape.out},
+                        plan.short_rows);
   }
   return std::nullopt;
 }
@@ -150,7 +152,7 @@ uint64_t ConvPlan::macs() const {
   return pixels * op.kernel_height * op.kernel_width * op.channels * (op.depthwise ? 1 : op.kernels);
 }
 
-Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts) {
+Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts, bool short_rows) {
   if (op.channels == 0 || op.height == 0 || op.width == 0 || op.kernels == 0 || op.kernel_height == 0 ||
       op.kernel_width == 0 || op.stride_x == 0 || op.stride_y == 0) {
     return fail(ErrorCode::invalid_argument, "a convolution with an extent or stride of 0");
@@ -171,7 +173,9 @@ Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts) {
   plan.channels = padded_channels(op, pointwise);
   plan.kernels = op.depthwise ? plan.channels : round_up(op.kernels, kernel_group(op.in));
   if (plan.flat) {
-    plan.in_height = plan.out_height = round_up(op.height * op.width, kMinRows);
+    const uint32_t pixels = op.height * op.width;
+    plan.short_rows = short_rows && pixels < kMinRows;
+    plan.in_height = plan.out_height = plan.short_rows ? pixels : round_up(pixels, kMinRows);
     plan.in_width = plan.out_width = 1;
   } else {
     plan.in_height = std::max(op.height, kMinRows);
@@ -180,7 +184,7 @@ Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts) {
     plan.out_width = op.out_width();
   }
   size_cubes(plan);
-  const uint32_t step = plan.flat ? kMinRows : 1;
+  const uint32_t step = plan.short_rows ? plan.out_height : plan.flat ? kMinRows : 1;
   return cut(std::move(plan), step, std::max(parts, 1u));
 }
 

@@ -41,7 +41,8 @@ struct Band {
 // operation's own must be zero on input and hold nothing of meaning on output.
 struct ConvPlan {
   Conv2d op;
-  bool flat = false;  // width 1: a GEMM, or a 1x1 convolution whose rows are all pixels of the image
+  bool flat = false;        // width 1: a GEMM, or a 1x1 convolution whose rows are all pixels of the image
+  bool short_rows = false;  // a flat one of fewer than kMinRows, as they are
   uint32_t channels = 0, in_height = 0, in_width = 0;
   uint32_t kernels = 0, out_height = 0, out_width = 0;
   uint64_t feature_bytes = 0, weight_bytes = 0, output_bytes = 0;
@@ -56,8 +57,9 @@ struct ConvPlan {
 
 // Fails with invalid_argument and the limit that stands in the way; then the operation belongs on the host. `parts`:
 // how many tasks there should be at least, to be spread over cores: rows are cut first, then output channels; fewer
-// come out where neither can be.
-Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts = 1);
+// come out where neither can be. `short_rows`: the device computes fewer than kMinRows rows of a matrix right, which
+// else are padded.
+Result<ConvPlan> plan_conv(const Conv2d& op, uint32_t parts = 1, bool short_rows = false);
 
 // C[m][n] = A[m][k] B[k][n]: the same with rows of A as pixels of a width-1 image. m is padded to a multiple of 4, k
 // and n to what the layouts need.

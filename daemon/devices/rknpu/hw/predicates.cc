@@ -58,13 +58,14 @@ uint32_t gemm_max_rows(uint32_t k, Precision in) {
   return std::min(lines_in_banks(banks, 1, k, in), kMaxFeatureExtent) & ~3u;
 }
 
-Refusal gemm_refusal(const GemmShape& s) {
+Refusal gemm_refusal(const GemmShape& s, bool short_rows) {
   if (!is_compute_precision(s.in)) return "the input precision must be int8 or fp16";
   if (s.k == 0 || s.k % gemm_k_multiple(s.in) != 0)
     return std::format("K is {}: it must be a multiple of {}", s.k, gemm_k_multiple(s.in));
   if (s.n == 0 || s.n % gemm_n_multiple(s.in) != 0)
     return std::format("N is {}: it must be a multiple of {}", s.n, gemm_n_multiple(s.in));
-  if (s.m < kMinRows || s.m % 4 != 0) return std::format("M is {}: it must be a multiple of 4", s.m);
+  const bool is_short = short_rows && s.m > 0 && s.m < kMinRows;
+  if (!is_short && (s.m < kMinRows || s.m % 4 != 0)) return std::format("M is {}: it must be a multiple of 4", s.m);
   if (s.in == Precision::kFp16 && s.k == 128) return "K is 128: fp16 GEMMs of that K are reported wrong; pad it to 160";
   if (const uint32_t rows = gemm_max_rows(s.k, s.in); s.m > rows) {
     return std::format("M is {}: the CBUF holds at most {} rows of K = {}", s.m, rows, s.k);

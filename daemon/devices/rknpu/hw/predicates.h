@@ -63,7 +63,8 @@ uint32_t gemm_k_multiple(Precision in);  // 32
 uint32_t gemm_n_multiple(Precision in);  // int8 32, fp16 16
 // The most rows one task may have, a multiple of 4; 0 if no number of rows is possible with this k.
 uint32_t gemm_max_rows(uint32_t k, Precision in);
-Refusal gemm_refusal(const GemmShape& shape);
+// `short_rows`: fewer than kMinRows rows are known to come out right on this device.
+Refusal gemm_refusal(const GemmShape& shape, bool short_rows = false);
 
 // One convolution task. Channels and kernels as the registers hold them: padded to the layout's groups.
 struct ConvShape {
