@@ -14,7 +14,7 @@ SUITES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check check-unit check-integration check-fuzz check-kernel check-guests check-vm check-sanitize check-debug-kernel \
-        dkms-check modules build models lint format bench serve root clean
+        dkms-check board-check modules build models lint format bench serve root clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 28
@@ -30,6 +30,9 @@ models: root ## fetch real models (and the JavaScript client's libraries) from n
 
 modules: root ## npud_rknpu.ko and npud_vboard.ko for KERNELS="6.1 6.12 7.3", arm64 and amd64
 	@$(RUN) tools/build-modules $(KERNELS)
+
+board-check: root ## build/board-check/npud-board-check-arm64 and -amd64: one static program for an owner of a board (man/npud-board-check.8)
+	@$(RUN) tools/board-check $(BUILD)/board-check
 
 demo: build models ## real networks answer over gRPC from one shared device, several tenants at once
 	@$(RUN) tools/demo $(BUILD)
