@@ -54,13 +54,17 @@
 #define RKNPU_DRM_DATE		.date = "20240828",
 #endif
 
-/* 6.6 made these the default and later kernels keep the functions for few users. */
+/*
+ * 6.6 made these the default and later kernels keep the functions for few users.
+ * Before, a dma-buf could only be mapped if its driver named the helper.
+ */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 0)
 #define RKNPU_DRM_PRIME
 #else
 #define RKNPU_DRM_PRIME						\
 	.prime_handle_to_fd = drm_gem_prime_handle_to_fd,	\
-	.prime_fd_to_handle = drm_gem_prime_fd_to_handle,
+	.prime_fd_to_handle = drm_gem_prime_fd_to_handle,	\
+	.gem_prime_mmap = drm_gem_prime_mmap,
 #endif
 
 /* 6.14 split making a worker from starting it. */
