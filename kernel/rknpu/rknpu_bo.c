@@ -117,6 +117,39 @@ int rknpu_bo_vmap(struct rknpu_bo *bo, struct iosys_map *map)
 	return ret;
 }
 
+static void bo_sync_range(struct rknpu_bo *bo, u64 offset, u64 bytes, u32 flags)
+{
+	struct device *dev = bo->base.base.dev->dev;
+	struct scatterlist *sg;
+	unsigned int i;
+
+	if (!bytes || !bo->base.sgt)
+		return;
+	for_each_sgtable_dma_sg(bo->base.sgt, sg, i) {
+		u64 len = sg_dma_len(sg), part;
+
+		if (offset >= len) {
+			offset -= len;
+			continue;
+		}
+		part = min(len - offset, bytes);
+		if (flags & RKNPU_MEM_SYNC_TO_DEVICE)
+			dma_sync_single_range_for_device(dev, sg_dma_address(sg), offset, part, DMA_TO_DEVICE);
+		if (flags & RKNPU_MEM_SYNC_FROM_DEVICE)
+			dma_sync_single_range_for_cpu(dev, sg_dma_address(sg), offset, part, DMA_FROM_DEVICE);
+		bytes -= part;
+		offset = 0;
+		if (!bytes)
+			break;
+	}
+}
+
+void rknpu_bo_push(struct rknpu_bo *bo, u64 offset, u64 bytes)
+{
+	if (bo->cacheable || rknpu_bo_imported(bo))
+		bo_sync_range(bo, offset, bytes, RKNPU_MEM_SYNC_TO_DEVICE);
+}
+
 /* --- mappings ----------------------------------------------------------------------------------------------------------------- */
 
 struct rknpu_handle *rknpu_bo_find_handle(struct rknpu_bo *bo, const struct rknpu_file *file)
@@ -412,33 +445,6 @@ int rknpu_ioctl_mem_destroy(struct drm_device *drm, void *data, struct drm_file 
 		}
 	}
 	return drm_gem_handle_delete(drm_file, args->handle);
-}
-
-static void bo_sync_range(struct rknpu_bo *bo, u64 offset, u64 bytes, u32 flags)
-{
-	struct device *dev = bo->base.base.dev->dev;
-	struct scatterlist *sg;
-	unsigned int i;
-
-	if (!bytes || !bo->base.sgt)
-		return;
-	for_each_sgtable_dma_sg(bo->base.sgt, sg, i) {
-		u64 len = sg_dma_len(sg), part;
-
-		if (offset >= len) {
-			offset -= len;
-			continue;
-		}
-		part = min(len - offset, bytes);
-		if (flags & RKNPU_MEM_SYNC_TO_DEVICE)
-			dma_sync_single_range_for_device(dev, sg_dma_address(sg), offset, part, DMA_TO_DEVICE);
-		if (flags & RKNPU_MEM_SYNC_FROM_DEVICE)
-			dma_sync_single_range_for_cpu(dev, sg_dma_address(sg), offset, part, DMA_FROM_DEVICE);
-		bytes -= part;
-		offset = 0;
-		if (!bytes)
-			break;
-	}
 }
 
 /*

@@ -50,6 +50,12 @@ struct drm_gem_object *rknpu_gem_create_object(struct drm_device *drm, size_t si
 
 /* The kernel's address of the whole buffer. It stays valid as long as the buffer. */
 int rknpu_bo_vmap(struct rknpu_bo *bo, struct iosys_map *map);
+/*
+ * What the kernel wrote there reaches memory, so that a later sync from the device,
+ * which throws away what the CPU's caches have, can't undo it.
+ * Any context.
+ */
+void rknpu_bo_push(struct rknpu_bo *bo, u64 offset, u64 bytes);
 /* Maps every import of the file that is not yet in the space where it can be, at the address it has elsewhere. */
 int rknpu_bo_map_imports(struct rknpu_file *file, unsigned int domain);
 

@@ -126,8 +126,10 @@ static void write_back(struct rknpu_job *job)
 			    offsetof(struct rknpu_task, int_status);
 
 		/* The bounds were checked when the tasks were copied, and the buffer can't shrink. */
-		if (job->parts[i].tasks_done)
-			iosys_map_wr(&job->task_map, at, u32, job->parts[i].int_status);
+		if (!job->parts[i].tasks_done)
+			continue;
+		iosys_map_wr(&job->task_map, at, u32, job->parts[i].int_status);
+		rknpu_bo_push(job->task_bo, at, sizeof(u32));
 	}
 }
 

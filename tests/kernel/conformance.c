@@ -24,7 +24,8 @@ int main(int argc, char **argv) {
                {power_tests, power_test_count},
                {npud_tests, npud_test_count},
                {replay_tests, replay_test_count},
-               {observe_tests, observe_test_count}};
+               {observe_tests, observe_test_count},
+               {bounce_tests, bounce_test_count}};
   struct test tests[128];
   unsigned count = 0;
   const char *pattern = NULL;
