@@ -155,6 +155,7 @@ class Core {
   mutable std::mutex mutex_;  // guards all below, but for the worker's buffers
   std::array<rknpu::RegisterFile, 2> groups_;
   std::array<Pointers, 8> pointers_;
+  LookupTables lut_;
   uint32_t base_address_ = 0;
   uint32_t amount_ = 0;
   uint32_t int_mask_ = 0;

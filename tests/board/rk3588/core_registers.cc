@@ -178,6 +178,8 @@ bool Core::store(const Register& r, uint32_t value) {
     return true;
   }
   if (!r.banked) return true;  // status and the blocks' own enables, which the PC stands in for
+  if (r.offset == reg::kDpuLutAccessCfg) lut_.select(value);
+  if (r.offset == reg::kDpuLutAccessData) lut_.write(value);
   return groups_[pointers(r.block).producer].set(r.offset, value);
 }
 

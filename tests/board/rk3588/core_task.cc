@@ -298,9 +298,11 @@ Access Core::pool(Job& job, const PpuTask& ppu) {
 
 Access Core::compute(Job& job) {
   RegisterFile file;
+  DpuOperands operands;
   {
     std::lock_guard lock(mutex_);
     file = merged_registers();
+    operands.lut = lut_;
   }
   const TaskRules rules{.fp16_k128 = wiring_.options->fp16_k128_refused,
                         .cbuf = wiring_.options->cbuf == Cbuf::kStrict,
@@ -310,7 +312,6 @@ Access Core::compute(Job& job) {
   if (!violations_.empty() || !check_sizes(job.task)) return Access::kDone;
   if (job.task.ppu) return pool(job, *job.task.ppu);
   narrow_cube_.reset();
-  DpuOperands operands;
   if (job.task.conv && job.done == 0 && !job.stale_operands &&
       wiring_.faults->strike(VBOARD_FAULT_STALE_OPERANDS, wiring_.core)) {
     job.stale_operands = true;
@@ -327,9 +328,10 @@ Access Core::compute(Job& job) {
   } else {
     sums = widen_source(job.task.dpu, operands.source);
   }
-  job.result = run_dpu(
-      job.task.dpu, sums, operands,
-      {.signed_scale = !wiring_.options->unsigned_out_scale, .nearest_shift = !wiring_.options->floor_out_shift});
+  job.result = run_dpu(job.task.dpu, sums, operands,
+                       {.signed_scale = !wiring_.options->unsigned_out_scale,
+                        .nearest_shift = !wiring_.options->floor_out_shift,
+                        .lut_zero_wrong = wiring_.options->lut_zero_wrong});
   if (wiring_.options->wide_cubes_wrong && job.task.dpu.width >= kMaxCubeExtent - 1) {
     wiring_.log(std::format("core {}: task {} has a cube {} wide: its end is garbage (wide-cubes=wrong)", wiring_.core,
                             job.done, job.task.dpu.width));

@@ -55,6 +55,9 @@ T rectify(T value, bool relu, const std::optional<uint32_t>& limit) {
 
 template <typename T>
 T run_stage(const DpuStage& stage, T value, std::span<const std::byte> operands, uint32_t channel) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (stage.factor) value *= half_to_float(*stage.factor);
+  }
   if (stage.alu_active) {
     const uint32_t bits = stage.operand_from_memory ? load<uint32_t>(operands, channel) : stage.operand;
     value = apply(stage.alu, value, from_bits<T>(bits));
@@ -132,6 +135,12 @@ class Dpu {
   T stages(T value, uint32_t position, uint32_t channel) const {
     value = narrow(run_stage(task_.bs, narrow(value), operands_.bs, channel));
     value = narrow(run_stage(task_.bn, value, operands_.bn, channel));
+    if constexpr (std::is_same_v<T, float>) {
+      if (task_.lut) {
+        const int32_t entry = operands_.lut.at(*task_.lut, value);
+        return task_.lut->affine ? convert_affine(task_, entry, quirks_.lut_zero_wrong) : static_cast<float>(entry);
+      }
+    }
     const DpuElementwise& ew = task_.ew;
     if (ew.active) {
       const T operand = element<T>(position, channel);

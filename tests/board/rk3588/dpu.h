@@ -12,6 +12,7 @@
 
 #include "conv.h"
 #include "devices/rknpu/hw/task.h"
+#include "lut.h"
 
 namespace npud::rk3588 {
 
@@ -21,6 +22,7 @@ struct DpuOperands {
   std::vector<std::byte> bs;           // 4 bytes a channel
   std::vector<std::byte> bn;           // 4 bytes a channel
   std::vector<std::byte> elementwise;  // [surface][height][width] atoms
+  LookupTables lut;                    // what they held, for DpuTask::lut
 };
 
 // The result as it goes to memory.
@@ -39,8 +41,9 @@ Accumulators widen_source(const rknpu::DpuTask& task, std::span<const std::byte>
 
 // What public reports tell differently.
 struct DpuQuirks {
-  bool signed_scale = false;   // bit 15 of the output converter's scale is its sign
-  bool nearest_shift = false;  // its shift rounds int32 and fp32 results too, as it does int8 ones
+  bool signed_scale = false;    // bit 15 of the output converter's scale is its sign
+  bool nearest_shift = false;   // its shift rounds int32 and fp32 results too, as it does int8 ones
+  bool lut_zero_wrong = false;  // see convert_affine()
 };
 
 Surfaces run_dpu(const rknpu::DpuTask& task, const Accumulators& input, const DpuOperands& operands,

@@ -118,6 +118,11 @@ constexpr Switch kSwitches[] = {
      choose<&Options::depthwise_form_required>,
      "depthwise tasks with BS_OW_CFG.OD_BYPASS, or in fp16 with a BS_OW_OP other than 128, compute garbage "
      "(rockchip-npu-notes depthwise-conv.md) or not (allbilly/rk3588 conv.py)"},
+    {"lut-zero",
+     {"spike", "ok"},
+     choose<&Options::lut_zero_wrong>,
+     "what the converter behind the look-up tables makes of exactly 0: the spikes of rockchip-npu-notes "
+     "dpu-lut-activation.md, or 0"},
     {"ppu-narrow",
      {"misread", "ok"},
      choose<&Options::ppu_narrow_misread>,

@@ -34,6 +34,7 @@ struct Options {
   bool int8_out_k512 = true;                     // "int8-out=k512|any"
   bool int8_groups_whole = true;                 // "int8-groups=whole|any"
   bool depthwise_form_required = true;           // "depthwise-form=required|any"
+  bool lut_zero_wrong = true;                    // "lut-zero=spike|ok"
   bool ppu_narrow_misread = true;                // "ppu-narrow=misread|ok"
   bool unsigned_out_scale = true;                // "out-cvt-scale=unsigned|signed"
   bool floor_out_shift = true;                   // "out-cvt-shift=floor|nearest"

@@ -182,7 +182,7 @@ constexpr Field kDpuEwReluxCmpValue[] = {{"EW_RELUX_CMP_DAT", 0, 31}};
 constexpr Field kDpuOutCvtOffset[] = {{"OUT_CVT_OFFSET", 0, 31}};
 constexpr Field kDpuOutCvtScale[] = {{"FP32TOFP16_EN", 16, 16}, {"OUT_CVT_SCALE", 0, 15}};
 constexpr Field kDpuOutCvtShift[] = {
-    {"CVT_TYPE", 31, 31, kFixed, 0}, {"CVT_ROUND", 30, 30}, {"MINUS_EXP", 12, 19, kFixed, 0}, {"OUT_CVT_SHIFT", 0, 5}};
+    {"CVT_TYPE", 31, 31}, {"CVT_ROUND", 30, 30}, {"MINUS_EXP", 12, 19}, {"OUT_CVT_SHIFT", 0, 5}};
 constexpr Field kDpuEwOpValue0[] = {{"EW_OPERAND_0", 0, 31, kTuned}};
 constexpr Field kDpuEwOpValue1[] = {{"EW_OPERAND_1", 0, 31, kTuned}};
 constexpr Field kDpuEwOpValue2[] = {{"EW_OPERAND_2", 0, 31, kTuned}};
@@ -194,7 +194,7 @@ constexpr Field kDpuEwOpValue7[] = {{"EW_OPERAND_7", 0, 31, kTuned}};
 constexpr Field kDpuSurfaceAdd[] = {{"SURF_ADD", 4, 31}};
 constexpr Field kDpuLutAccessCfg[] = {
     {"LUT_ACCESS_TYPE", 17, 17, kTuned}, {"LUT_TABLE_ID", 16, 16, kTuned}, {"LUT_ADDR", 0, 9, kTuned}};
-constexpr Field kDpuLutAccessData[] = {{"LUT_ACCESS_DATA", 0, 15, kTuned}};
+constexpr Field kDpuLutAccessData[] = {{"LUT_ACCESS_DATA", 0, 31, kTuned}};
 constexpr Field kDpuLutCfg[] = {{"LUT_CAL_SEL", 7, 7, kTuned},        {"LUT_HYBRID_PRIORITY", 6, 6, kTuned},
                                 {"LUT_OFLOW_PRIORITY", 5, 5, kTuned}, {"LUT_UFLOW_PRIORITY", 4, 4, kTuned},
                                 {"LUT_LO_LE_MUX", 2, 3, kTuned},      {"LUT_EXPAND_EN", 1, 1, kTuned},

@@ -98,7 +98,11 @@ inline constexpr uint16_t kDpuSStatus = 0x4000, kDpuSPointer = 0x4004, kDpuFeatu
                           kDpuWdmaSize0 = 0x4058, kDpuWdmaSize1 = 0x405c, kDpuBnCfg = 0x4060, kDpuBnAluCfg = 0x4064,
                           kDpuBnMulCfg = 0x4068, kDpuBnReluxCmp = 0x406c, kDpuEwCfg = 0x4070, kDpuEwCvtOffset = 0x4074,
                           kDpuEwCvtScale = 0x4078, kDpuEwReluxCmp = 0x407c, kDpuOutCvtOffset = 0x4080,
-                          kDpuOutCvtScale = 0x4084, kDpuOutCvtShift = 0x4088, kDpuSurfaceAdd = 0x40c0;
+                          kDpuOutCvtScale = 0x4084, kDpuOutCvtShift = 0x4088, kDpuSurfaceAdd = 0x40c0,
+                          kDpuLutAccessCfg = 0x4100, kDpuLutAccessData = 0x4104, kDpuLutCfg = 0x4108,
+                          kDpuLutInfo = 0x410c, kDpuLutLeStart = 0x4110, kDpuLutLeEnd = 0x4114, kDpuLutLoStart = 0x4118,
+                          kDpuLutLoEnd = 0x411c, kDpuLutLeSlopeScale = 0x4120, kDpuLutLeSlopeShift = 0x4124,
+                          kDpuLutLoSlopeScale = 0x4128, kDpuLutLoSlopeShift = 0x412c;
 inline constexpr uint16_t kRdmaSStatus = 0x5000, kRdmaSPointer = 0x5004, kRdmaCubeWidth = 0x500c,
                           kRdmaCubeHeight = 0x5010, kRdmaCubeChannel = 0x5014, kRdmaSrcBaseAddr = 0x5018,
                           kRdmaBrdmaCfg = 0x501c, kRdmaBsBaseAddr = 0x5020, kRdmaNrdmaCfg = 0x5028,

@@ -183,8 +183,15 @@ std::optional<Alu> alu_of(uint32_t algo) {
 void decode_stage(Decoder& d, const char* name, uint16_t cfg, bool rdma, uint16_t dma_cfg, uint16_t dma_base,
                   DpuStage& stage) {
   if (d.bit(cfg, 0)) return;
-  if (!d.bit(cfg, 4))
-    d.refuse("DPU.{}_CFG.{}_MUL_BYPASS is 0: multiplication in this stage is not understood", name, name);
+  if (!d.bit(cfg, 4)) {
+    // fp16 times one operand, before the ALU: measured of BN (rockchip-npu-notes dpu-lut-activation.md).
+    if (cfg == kDpuBnCfg && d.bits(kDpuDataFormat, 28, 26) == static_cast<uint32_t>(Precision::kFp16) &&
+        !d.bit(cfg + 8, 0)) {
+      stage.factor = static_cast<uint16_t>(d.bits(cfg + 8, 31, 16));
+    } else {
+      d.refuse("DPU.{}_CFG.{}_MUL_BYPASS is 0: multiplication in this stage is not understood", name, name);
+    }
+  }
   if (d.bit(cfg, 5)) d.refuse("DPU.{}_CFG.{}_MUL_PRELU is 1: it is not understood", name, name);
   if (!d.bit(cfg, 1)) {
     const auto alu = alu_of(d.bits(cfg, 19, 16));
@@ -238,14 +245,20 @@ void decode_elementwise_source(Decoder& d, const DpuTask& dpu, DpuElementwise& e
   if (d.raw(kRdmaEwSurfNotch) != 0) d.refuse("DPU_RDMA.EW_SURF_NOTCH is not 0: it is not understood");
 }
 
-void decode_elementwise(Decoder& d, const DpuTask& dpu, bool rdma, DpuElementwise& ew) {
+void decode_elementwise(Decoder& d, DpuTask& dpu, bool rdma, DpuElementwise& ew) {
   if (d.bit(kDpuEwCfg, 0)) return;
   const bool integer = dpu.in == Precision::kInt8;
-  if (!d.bit(kDpuEwCfg, 7)) d.refuse("DPU.EW_CFG.EW_LUT_BYPASS is 0: look-up tables are not understood");
   // EW_EQUAL_EN stands beside max and min in programs that are right on silicon (rockchip-npu-notes ew_int_probe).
   if (d.bit(kDpuEwCfg, 20) || (d.bit(kDpuEwCfg, 21) && (d.bit(kDpuEwCfg, 2) || d.bits(kDpuEwCfg, 19, 16) > 1)))
     d.refuse("DPU.EW_CFG asks for comparisons: they are not understood");
   if (d.bit(kDpuEwCfg, 5)) d.refuse("DPU.EW_CFG.EW_MUL_PRELU is 1: it is not understood");
+  if (!d.bit(kDpuEwCfg, 7)) {
+    if (integer) d.refuse("DPU.EW_CFG.EW_LUT_BYPASS is 0: the look-up tables are understood for fp16");
+    if (!d.bit(kDpuEwCfg, 1) && d.bit(kDpuEwCfg, 6))
+      d.refuse("DPU.EW_CFG.EW_LUT_BYPASS is 0: an operand from memory beside the tables is not understood");
+    decode_lut(d, dpu.lut.emplace());
+    return;
+  }
   ew.relu = !d.bit(kDpuEwCfg, 9);
   if (ew.relu && d.bit(kDpuEwCfg, 10)) ew.relu_limit = d.raw(kDpuEwReluxCmp);
   if (d.bit(kDpuEwCfg, 1)) return;
@@ -359,10 +372,12 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
   dpu.out_scale = d.bits(kDpuOutCvtScale, 15, 0);
   dpu.out_shift = d.bits(kDpuOutCvtShift, 5, 0);
   dpu.out_ties_away = d.bit(kDpuOutCvtShift, 30);
-  const bool to_fp16 = d.bit(kDpuOutCvtScale, 16);
+  const bool to_fp16 = d.bit(kDpuOutCvtScale, 16), affine = dpu.lut && dpu.lut->affine;
+  if (!affine && (d.bit(kDpuOutCvtShift, 31) || d.bits(kDpuOutCvtShift, 19, 12) != 0))
+    d.refuse("DPU.OUT_CVT_SHIFT has a CVT_TYPE or MINUS_EXP: they are understood after the look-up tables");
   if (dpu.in == Precision::kFp16) {
     d.expect("DPU.OUT_CVT_SCALE.FP32TOFP16_EN", to_fp16, dpu.out == Precision::kFp16);
-    if ((dpu.out_scale != 0 && dpu.out_scale != 1) || dpu.out_shift != 0 || dpu.out_offset != 0) {
+    if (!affine && ((dpu.out_scale != 0 && dpu.out_scale != 1) || dpu.out_shift != 0 || dpu.out_offset != 0)) {
       d.refuse("DPU.OUT_CVT scales an fp16 result: scale 0 or 1, shift 0 and offset 0 are understood");
     }
   } else {

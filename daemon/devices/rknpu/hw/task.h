@@ -41,8 +41,10 @@ struct ConvTask {
 
 enum class Alu : uint8_t { kMax = 0, kMin = 1, kAdd = 2, kSub = 4 };
 
-// BS or BN: an operand per channel, then ReLU. Multiplication is not understood and refused.
+// BS or BN: an operand per channel, then ReLU. BN may first multiply by one fp16 operand; other multiplication is not
+// understood and refused.
 struct DpuStage {
+  std::optional<uint16_t> factor;
   bool alu_active = false;
   Alu alu = Alu::kAdd;
   bool operand_from_memory =
@@ -74,6 +76,18 @@ struct DpuElementwise {
   std::optional<uint32_t> relu_limit;
 };
 
+// A pair of tables with linear interpolation: LE up to 0, LO from there, each in 512 steps. Beyond them it goes on with
+// a slope of scale / 2^shift from the last entry.
+struct DpuLut {
+  static constexpr uint32_t kEntries = 513;
+  uint32_t le_step_shift = 5, lo_step_shift = 5;  // a step is 2^ this
+  int32_t le_slope_scale = 0, lo_slope_scale = 0;
+  uint32_t le_slope_shift = 0, lo_slope_shift = 0;
+  // What follows the tables: (q + out_offset) * 2^-minus_exp * out_scale, if `affine`.
+  bool affine = false;
+  uint32_t minus_exp = 0;
+};
+
 struct DpuTask {
   bool from_memory = false;  // FLYING_MODE: the input is read by RDMA, not taken from CORE
   uint32_t source_address = 0;
@@ -92,6 +106,7 @@ struct DpuTask {
   DpuStage bs;
   DpuStage bn;
   DpuElementwise ew;
+  std::optional<DpuLut> lut;  // in the place of ew's operation
   int32_t out_offset = 0;
   uint32_t out_scale = 1;  // 16 bits
   uint32_t out_shift = 0;
@@ -135,7 +150,8 @@ struct TaskRules {
 };
 
 class Decoder;
-// In ppu_task.cc.
+// In lut_task.cc and ppu_task.cc.
+void decode_lut(Decoder& d, DpuLut& lut);
 void decode_ppu(Decoder& d, PpuTask& ppu, const TaskRules& rules);
 
 // Decodes registers with the value of the enable word. Appends a sentence to `violations` for each thing that is wrong;
