@@ -103,7 +103,9 @@ static void step_status(int fd) {
     return;
   }
   for (int i = 0; i < TRIES && !(running & ~now.running); i++) {
-    if (gemm_run(&g, 1)) break;
+    const int bad = gemm_run(&g, 1);
+
+    if (bad) report("\ntry %d of a long job of %u tasks: %s\n", i + 1, g.tasks, bad < 0 ? strerror(errno) : "wrong results");
     observe_core(0, "start", &start);
     observe_core(0, "look", &look);
     running = start.running | look.running;
