@@ -224,11 +224,13 @@ static int core_after_reset(struct rknpu_core *core, int ret)
 		dev_err(rknpu_core_dev(core), "core %u doesn't answer after a reset\n", core->index);
 		ret = -EIO;
 	}
+	if (!ret && core->can_reset)
+		core->used = false;
 	trace_core_reset(core, ret);
 	return ret;
 }
 
-int rknpu_core_halt(struct rknpu_core *core)
+static int core_halt(struct rknpu_core *core)
 {
 	int ret;
 
@@ -241,9 +243,8 @@ int rknpu_core_halt(struct rknpu_core *core)
 	 * While the core is in reset nobody may touch it or its banks: no handler on the interrupt line, ours or the IOMMU driver's, and nobody who
 	 * zaps, for which the unit's lock is held.
 	 */
-	atomic64_inc(&core->rdev->resets);
 	if (!core->can_reset)
-		return core_after_reset(core, rknpu_mmu_wait_idle(core->unit));
+		return core_after_reset(core, rknpu_mmu_wait_idle(core));
 	disable_irq(core->irq);
 	mutex_lock(&core->unit->lock);
 	ret = core_reset(core);
@@ -251,6 +252,18 @@ int rknpu_core_halt(struct rknpu_core *core)
 	ret = core_after_reset(core, ret);
 	enable_irq(core->irq);
 	return ret;
+}
+
+int rknpu_core_halt(struct rknpu_core *core)
+{
+	atomic64_inc(&core->rdev->resets);
+	return core_halt(core);
+}
+
+int rknpu_core_scrub(struct rknpu_core *core)
+{
+	atomic64_inc(&core->rdev->scrubs);
+	return core_halt(core);
 }
 
 u32 rknpu_cores_reset_together(struct rknpu_device *rdev)

@@ -73,6 +73,7 @@ struct rknpu_core {
 	unsigned int strikes;		/* failures in a row without a single completed task */
 	unsigned int unstarted;		/* … without a sign that it began */
 	u64 started_ns;
+	bool used;			/* has run something since its last reset */
 
 	u64 busy_ns;			/* under rdev->lock */
 	struct rknpu_observation observed[RKNPU_MOMENTS];	/* with parameter board_check; written by whoever runs the core */
@@ -90,7 +91,9 @@ enum rknpu_verdict rknpu_core_poll(struct rknpu_core *core, bool last, u32 *raw)
  * job, rknpu_mmu_after_reset() or rknpu_mmu_must_reattach().
  */
 int rknpu_core_halt(struct rknpu_core *core);
-/* The same, and the MMU, too, for a core behind whose unit nothing else runs. */
+/* The same, of a core that runs nothing, so that nothing of its last owner is left in it. */
+int rknpu_core_scrub(struct rknpu_core *core);
+/* As rknpu_core_halt(), and the MMU, too, for a core behind whose unit nothing else runs. */
 int rknpu_core_stop(struct rknpu_core *core);
 /* All at once, which none of them runs behind. Those that didn't come out of it. Their MMUs as after rknpu_core_halt(). */
 u32 rknpu_cores_reset_together(struct rknpu_device *rdev);

@@ -180,9 +180,10 @@ static int state_show(struct seq_file *m, void *unused)
 	spin_unlock_irq(&rdev->lock);
 	seq_printf(m, "soc %s%s\nmmu %s\ncores %u\n", rdev->soc->name, rdev->soc->tested ? "" : " (untested)", rdev->mmu->name,
 		   rdev->nr_cores);
-	seq_printf(m, "resets %lld\nresets_together %lld\ntimeouts %lld\npage_faults %lld\nswitches %lld\nlost_irqs %lld\nspurious_irqs %lld\nleaks %lld\n",
+	seq_printf(m, "resets %lld\nresets_together %lld\ntimeouts %lld\npage_faults %lld\nswitches %lld\nscrubs %lld\nlost_irqs %lld\nspurious_irqs %lld\nleaks %lld\n",
 		   atomic64_read(&rdev->resets), atomic64_read(&rdev->resets_together), atomic64_read(&rdev->timeouts),
-		   atomic64_read(&rdev->page_faults), atomic64_read(&rdev->switches), atomic64_read(&rdev->lost_irqs), atomic64_read(&rdev->spurious_irqs),
+		   atomic64_read(&rdev->page_faults), atomic64_read(&rdev->switches), atomic64_read(&rdev->scrubs),
+		   atomic64_read(&rdev->lost_irqs), atomic64_read(&rdev->spurious_irqs),
 		   atomic64_read(&rdev->leaks));
 	for (i = 0; i < rdev->nr_units; i++)
 		seq_printf(m, "unit%u cores %#x powered %d\n", i, rdev->units[i].cores, READ_ONCE(rdev->units[i].powered));

@@ -53,18 +53,19 @@ struct rknpu_device {
 	/* Worker: cores don't start what they are given. Nothing starts until all are idle and were reset. */
 	enum rknpu_last_resort last_resort;
 
-	spinlock_t lock;		/* @queue, job states and links, requests, @dead, @gone */
+	spinlock_t lock;		/* @queue, job states and links, requests, @dead, @gone, units' live */
 	struct rknpu_queue queue;
 	unsigned int jobs_queued;
 	unsigned int jobs_running;
 	bool dead;			/* no core is left that works */
+	bool tell_dead;			/* worker: nobody was told yet */
 	bool gone;			/* the hardware is being taken away */
+	atomic_t inside;		/* ioctls under way; none begins when @gone */
 	unsigned int paused;		/* nothing starts; by each node that sleeps */
 	u32 dead_cores;
 	u32 reset_wanted;		/* cores that must be stopped and reset */
-	u64 reset_since_ns[RKNPU_MAX_CORES];	/* unless what runs there began later */
 	bool revive_wanted;
-	wait_queue_head_t reset_done;
+	wait_queue_head_t settled;	/* what was asked of the thread is done */
 	u64 next_dump_ns;		/* worker only: no coredump before */
 	u64 start_after;		/* ktime ns: after a failed start, nothing starts before */
 
@@ -78,6 +79,7 @@ struct rknpu_device {
 	atomic64_t iova_bytes;
 	atomic64_t resets;
 	atomic64_t resets_together;	/* of all cores, as the last resort */
+	atomic64_t scrubs;		/* resets of cores that changed their owner */
 	atomic64_t timeouts;
 	atomic64_t page_faults;
 	atomic64_t switches;

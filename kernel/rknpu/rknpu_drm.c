@@ -42,15 +42,35 @@ static bool rknpu_fop_allowed(struct file *filp, unsigned int cmd)
 	return !rknpu_file_revoked(rknpu_fop_file(filp)) || cmd == DRM_IOCTL_GEM_CLOSE || cmd == DRM_IOCTL_RKNPU_NPUD_REVOKE;
 }
 
+/*
+ * An unbind waits for ioctls under way; a submit among them ends when its job does.
+ * drm_dev_enter() would do, but what it takes is common to all DRM devices, whose unplugging would then wait for our jobs.
+ */
+static long rknpu_fop_call(struct file *filp, unsigned int cmd, unsigned long arg,
+			   long (*call)(struct file *filp, unsigned int cmd, unsigned long arg))
+{
+	struct rknpu_device *rdev = rknpu_fop_file(filp)->rdev;
+	long ret = -ENODEV;
+
+	atomic_inc(&rdev->inside);
+	/* Either the unbind sees this one, or this one sees the unbind. */
+	smp_mb__after_atomic();
+	if (!READ_ONCE(rdev->gone) && rknpu_fop_allowed(filp, cmd))
+		ret = call(filp, cmd, arg);
+	if (atomic_dec_and_test(&rdev->inside) && READ_ONCE(rdev->gone))
+		wake_up_all(&rdev->settled);
+	return ret;
+}
+
 static long rknpu_fop_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
-	return rknpu_fop_allowed(filp, cmd) ? drm_ioctl(filp, cmd, arg) : -ENODEV;
+	return rknpu_fop_call(filp, cmd, arg, drm_ioctl);
 }
 
 #ifdef CONFIG_COMPAT
 static long rknpu_fop_compat_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 {
-	return rknpu_fop_allowed(filp, cmd) ? drm_compat_ioctl(filp, cmd, arg) : -ENODEV;
+	return rknpu_fop_call(filp, cmd, arg, drm_compat_ioctl);
 }
 #endif
 

@@ -167,6 +167,8 @@ static struct platform_driver rknpu_driver = {
 	RKNPU_REMOVE(rknpu_remove),
 	.shutdown = rknpu_shutdown,
 	.id_table = rknpu_id_table,
+	/* No DMA API for the nodes: rknpu_mmu_iommu.c owns their IOMMU groups. */
+	.driver_managed_dma = true,
 	.driver = {
 		.name = "npud-rknpu",
 		.pm = pm_ptr(&rknpu_pm_ops),

@@ -142,6 +142,30 @@ void rknpu_file_put(struct rknpu_file *file)
 	kref_put(&file->ref, file_free);
 }
 
+struct rknpu_file *rknpu_file_next(struct rknpu_device *rdev, u64 id)
+{
+	struct rknpu_file *file, *next = NULL;
+
+	mutex_lock(&rdev->list_lock);
+	list_for_each_entry(file, &rdev->files, link)
+		if (file->id > id && (!next || file->id < next->id))
+			next = file;
+	if (next)
+		kref_get(&next->ref);
+	mutex_unlock(&rdev->list_lock);
+	return next;
+}
+
+void rknpu_file_let_go(struct rknpu_file *file)
+{
+	mutex_lock(&file->lock);
+	if (file->powered)
+		rknpu_power_put_all(file->rdev);
+	file->powered = false;
+	rknpu_devfreq_drop_floor(file);
+	mutex_unlock(&file->lock);
+}
+
 static void file_revoke(struct rknpu_file *file, int error)
 {
 	spin_lock_irq(&file->rdev->lock);
@@ -167,19 +191,16 @@ void rknpu_file_postclose(struct drm_device *drm, struct drm_file *drm_file)
 	 */
 	flush_workqueue(rknpu_reaper);
 
+	mutex_lock(&file->lock);
+	file->closing = true;
+	WARN_ON(file->bytes || file->nr_handles);
+	mutex_unlock(&file->lock);
+	/* While it is in the list, or the hardware could go in between. */
+	rknpu_file_let_go(file);
 	mutex_lock(&rdev->list_lock);
 	list_del(&file->link);
 	rdev->nr_files--;
 	mutex_unlock(&rdev->list_lock);
-
-	mutex_lock(&file->lock);
-	file->closing = true;
-	if (file->powered)
-		rknpu_power_put_all(rdev);
-	file->powered = false;
-	rknpu_devfreq_drop_floor(file);
-	WARN_ON(file->bytes || file->nr_handles);
-	mutex_unlock(&file->lock);
 
 	for (i = 0; i < RKNPU_MAX_DOMAINS; i++)
 		if (file->spaces[i])

@@ -64,6 +64,8 @@ void rknpu_job_move(struct rknpu_job *job, enum rknpu_job_state to)
 	}
 	job->state = to;
 	if (to == RKNPU_JOB_QUEUED) {
+		if (from == RKNPU_JOB_WAITING)
+			job->space->gap_ns = ktime_get_ns() - job->space->ended_ns;
 		rknpu_queue_add(&rdev->queue, &job->entry);
 		rdev->jobs_queued++;
 		trace_job_queued(job);
@@ -596,6 +598,7 @@ int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_
 	deps_arm(job);
 
 	if (!(args->flags & RKNPU_JOB_NONBLOCK)) {
+		/* A suspend doesn't wait for the job; the job's time limit doesn't stand still for it. */
 		ret = wait_for_completion_state(&job->done, TASK_KILLABLE | TASK_FREEZABLE);
 		if (ret) {
 			/* The caller dies; what it held goes when the core has let go of it. */

@@ -9,6 +9,14 @@
 
 #define IDLE_WAIT_US	100000
 
+static void unit_set_live(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
+{
+	lockdep_assert_held(&unit->lock);
+	spin_lock_irq(&unit->rdev->lock);
+	unit->live = space;
+	spin_unlock_irq(&unit->rdev->lock);
+}
+
 int rknpu_mmu_unit_init(struct rknpu_device *rdev, struct rknpu_mmu_unit *unit, unsigned int index)
 {
 	unit->rdev = rdev;
@@ -17,11 +25,16 @@ int rknpu_mmu_unit_init(struct rknpu_device *rdev, struct rknpu_mmu_unit *unit, 
 	return rdev->mmu->unit_init ? rdev->mmu->unit_init(unit) : 0;
 }
 
+/* Files may be open still: who comes later finds a unit without power and without a space. */
 void rknpu_mmu_unit_fini(struct rknpu_mmu_unit *unit)
 {
+	mutex_lock(&unit->lock);
 	if (unit->rdev->mmu->unit_fini)
 		unit->rdev->mmu->unit_fini(unit);
-	mutex_destroy(&unit->lock);
+	unit->powered = false;
+	unit->stale = false;
+	unit_set_live(unit, NULL);
+	mutex_unlock(&unit->lock);
 }
 
 int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
@@ -34,8 +47,8 @@ int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 	} else if (unit->live != space || unit->reattach) {
 		ret = unit->rdev->mmu->attach(unit, space);
 		unit->reattach = false;
-		unit->live = ret ? NULL : space;
 		unit->stale = ret;
+		unit_set_live(unit, ret ? NULL : space);
 		atomic64_inc(&unit->rdev->switches);
 		trace_space_switched(unit, space, ret);
 	}
@@ -43,30 +56,34 @@ int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 	return ret;
 }
 
-int rknpu_mmu_zap_space(struct rknpu_space *space, u32 *cores)
+static int unit_detach(struct rknpu_mmu_unit *unit)
+{
+	int ret = unit->rdev->mmu->attach(unit, NULL);
+
+	lockdep_assert_held(&unit->lock);
+	if (!ret) {
+		unit->stale = false;
+		unit_set_live(unit, NULL);
+	}
+	return ret;
+}
+
+u32 rknpu_mmu_zap_space(struct rknpu_space *space)
 {
 	struct rknpu_device *rdev = space->rdev;
+	u32 refused = 0;
 	unsigned int i;
-	int ret = 0;
 
-	*cores = 0;
 	for (i = 0; i < rdev->nr_units; i++) {
 		struct rknpu_mmu_unit *unit = &rdev->units[i];
 
 		mutex_lock(&unit->lock);
-		if (unit->powered && rdev->mmu->zap && (unit->live == space || unit->stale)) {
-			int err = unit->stale ? rdev->mmu->attach(unit, NULL) : rdev->mmu->zap(unit);
-
-			if (err) {
-				*cores |= unit->cores;
-				ret = err;
-			} else {
-				unit->stale = false;
-			}
-		}
+		if (unit->powered && rdev->mmu->zap && (unit->live == space || unit->stale))
+			if (unit->stale ? unit_detach(unit) : rdev->mmu->zap(unit))
+				refused |= BIT(i);
 		mutex_unlock(&unit->lock);
 	}
-	return ret;
+	return refused;
 }
 
 void rknpu_mmu_mapped(struct rknpu_space *space, u64 first, u64 last)
@@ -86,52 +103,74 @@ void rknpu_mmu_mapped(struct rknpu_space *space, u64 first, u64 last)
 	}
 }
 
-int rknpu_mmu_evict_space(struct rknpu_space *space, u32 *cores)
+u32 rknpu_mmu_evict_space(struct rknpu_space *space)
 {
 	struct rknpu_device *rdev = space->rdev;
+	u32 refused = 0;
 	unsigned int i;
-	int ret = 0;
 
-	*cores = 0;
 	for (i = 0; i < rdev->nr_units; i++) {
 		struct rknpu_mmu_unit *unit = &rdev->units[i];
 
 		mutex_lock(&unit->lock);
-		if (unit->live == space || unit->stale) {
-			int err = rdev->mmu->attach(unit, NULL);
-
-			if (err) {
-				*cores |= unit->cores;
-				ret = err;
-			} else {
-				unit->live = NULL;
-				unit->stale = false;
-			}
-		}
+		if ((unit->live == space || unit->stale) && unit_detach(unit))
+			refused |= BIT(i);
 		mutex_unlock(&unit->lock);
 	}
+	return refused;
+}
+
+int rknpu_mmu_forget(struct rknpu_mmu_unit *unit)
+{
+	int ret = 0;
+
+	mutex_lock(&unit->lock);
+	if (unit->live || unit->stale)
+		ret = unit_detach(unit);
+	mutex_unlock(&unit->lock);
 	return ret;
 }
 
-bool rknpu_mmu_idle(struct rknpu_mmu_unit *unit)
+/* Behind an IOMMU of several cores their banks are in order; where the tree doesn't name them all nobody knows whose they are. */
+static u32 unit_banks_of(const struct rknpu_mmu_unit *unit, const struct rknpu_core *core)
 {
+	const struct rknpu_device *rdev = unit->rdev;
+	unsigned int i, first = 0, end = 0, total = 0;
+
+	for (i = 0; i < rdev->nr_cores; i++) {
+		unsigned int banks = rdev->soc->banks[rdev->cores[i].number];
+
+		if (!(unit->cores & BIT(i)))
+			continue;
+		if (i == core->index) {
+			first = total;
+			end = total + banks;
+		}
+		total += banks;
+	}
+	return total == unit->nr_banks ? GENMASK(end - 1, first) : ~0u;
+}
+
+bool rknpu_mmu_idle(struct rknpu_core *core)
+{
+	struct rknpu_mmu_unit *unit = core->unit;
 	bool idle = true;
 
 	mutex_lock(&unit->lock);
 	if (unit->powered && unit->rdev->mmu->idle)
-		idle = unit->rdev->mmu->idle(unit);
+		idle = unit->rdev->mmu->idle(unit, unit_banks_of(unit, core));
 	mutex_unlock(&unit->lock);
 	return idle;
 }
 
-int rknpu_mmu_wait_idle(struct rknpu_mmu_unit *unit)
+int rknpu_mmu_wait_idle(struct rknpu_core *core)
 {
 	unsigned int us;
 
-	if (!unit->rdev->mmu->idle)
+	if (!core->rdev->mmu->idle)
 		return -EOPNOTSUPP;
 	for (us = 0; us < IDLE_WAIT_US; us += 100) {
-		if (rknpu_mmu_idle(unit))
+		if (rknpu_mmu_idle(core))
 			return 0;
 		usleep_range(100, 200);
 	}
@@ -143,10 +182,12 @@ int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit)
 	int ret = 0;
 
 	mutex_lock(&unit->lock);
-	if (!unit->powered)
+	if (!unit->powered) {
 		ret = -ENODEV;
-	else if (unit->rdev->mmu->after_reset)
+	} else {
 		ret = unit->rdev->mmu->after_reset(unit);
+		unit_set_live(unit, NULL);
+	}
 	unit->stale = ret;
 	unit->reattach = false;
 	mutex_unlock(&unit->lock);
@@ -199,9 +240,9 @@ void rknpu_mmu_set_power(struct rknpu_mmu_unit *unit, bool on)
 {
 	mutex_lock(&unit->lock);
 	unit->powered = on;
-	if (unit->rdev->mmu->power_lost) {
-		unit->rdev->mmu->power_lost(unit);
+	if (unit->rdev->mmu->forgets_off) {
 		unit->stale = false;
+		unit_set_live(unit, NULL);
 	}
 	mutex_unlock(&unit->lock);
 }

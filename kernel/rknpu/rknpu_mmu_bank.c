@@ -192,19 +192,14 @@ static void bank_mapped(struct rknpu_mmu_unit *unit, u64 first, u64 last)
 		bank_command(unit->banks[i], RKNPU_MMU_CMD_ZAP);
 }
 
-static bool bank_idle(struct rknpu_mmu_unit *unit)
+static bool bank_idle(struct rknpu_mmu_unit *unit, u32 banks)
 {
 	unsigned int i;
 
 	for (i = 0; i < unit->nr_banks; i++)
-		if (!(bank_read(unit->banks[i], RKNPU_MMU_STATUS) & RKNPU_MMU_STATUS_IDLE))
+		if ((banks & BIT(i)) && !(bank_read(unit->banks[i], RKNPU_MMU_STATUS) & RKNPU_MMU_STATUS_IDLE))
 			return false;
 	return true;
-}
-
-static void bank_power_lost(struct rknpu_mmu_unit *unit)
-{
-	unit->live = NULL;
 }
 
 static int bank_after_reset(struct rknpu_mmu_unit *unit)
@@ -212,7 +207,6 @@ static int bank_after_reset(struct rknpu_mmu_unit *unit)
 	unsigned int i;
 	int ret = 0, err;
 
-	unit->live = NULL;
 	for (i = 0; i < unit->nr_banks; i++) {
 		void __iomem *bank = unit->banks[i];
 		u32 status = bank_read(bank, RKNPU_MMU_STATUS);
@@ -289,7 +283,7 @@ const struct rknpu_mmu_ops rknpu_mmu_bank_ops = {
 	.zap = bank_zap,
 	.mapped = bank_mapped,
 	.idle = bank_idle,
-	.power_lost = bank_power_lost,
+	.forgets_off = true,
 	.after_reset = bank_after_reset,
 	.force_reset = bank_force_reset,
 	.irq = bank_irq,

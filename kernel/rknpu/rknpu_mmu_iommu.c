@@ -2,7 +2,9 @@
 /*
  * The MMU through the kernel's IOMMU API:
  * a paging domain per space, attached to a core's group when no job runs behind it.
- * A group that has no space of ours is back in its default domain.
+ * The driver owns the groups, as VFIO does:
+ * what is detached falls back to the IOMMU core's blocking domain, which maps nothing, never to the default one, which may be a pass-through.
+ * That is also where a group is between two spaces, since the API that modules have can't replace one domain by another.
  * After a reset of its core a group is detached, whatever the reset did to the IOMMU's registers:
  * the next job's attach programs them anew.
  */
@@ -28,9 +30,14 @@ static int iommu_fault(struct iommu_domain *domain, struct device *dev, unsigned
 	for (i = 0; i < rdev->nr_cores; i++) {
 		struct rknpu_core *core = &rdev->cores[i];
 		struct rknpu_mmu_unit *unit = core->unit;
+		unsigned long flags;
+		bool live;
 
 		/* A space that isn't live here has no fault here; one that is can't change while a job runs. */
-		if (READ_ONCE(unit->live) != space || (dev && dev->of_node && dev->of_node != unit->iommu_node))
+		spin_lock_irqsave(&rdev->lock, flags);
+		live = unit->live == space;
+		spin_unlock_irqrestore(&rdev->lock, flags);
+		if (!live || (dev && dev->of_node && dev->of_node != unit->iommu_node))
 			continue;
 		rknpu_core_report_fault(core, iova, flags & IOMMU_FAULT_WRITE, is_power_of_2(unit->cores));
 	}
@@ -51,16 +58,21 @@ static int iommu_probe_fault(struct iommu_domain *domain, struct device *dev, un
 
 static int iommu_unit_init(struct rknpu_mmu_unit *unit)
 {
+	int ret;
+
 	unit->group = iommu_group_get(unit->dev);
 	if (!unit->group)
 		return dev_err_probe(unit->dev, -EPROBE_DEFER, "its IOMMU isn't there\n");
+	ret = iommu_group_claim_dma_owner(unit->group, unit);
+	if (ret) {
+		dev_err_probe(unit->dev, ret, "another driver has its IOMMU\n");
+		goto err_group;
+	}
 	unit->probe = rknpu_iommu_domain_alloc(unit->dev);
 	if (IS_ERR(unit->probe)) {
-		int ret = PTR_ERR(unit->probe);
-
+		ret = PTR_ERR(unit->probe);
 		unit->probe = NULL;
-		iommu_group_put(unit->group);
-		return ret;
+		goto err_owner;
 	}
 	iommu_set_fault_handler(unit->probe, iommu_probe_fault, unit);
 	unit->iommu_node = of_parse_phandle(unit->dev->of_node, "iommus", 0);
@@ -77,14 +89,20 @@ static int iommu_unit_init(struct rknpu_mmu_unit *unit)
 		unit->banks[unit->nr_banks++] = bank;
 	}
 	return 0;
+
+err_owner:
+	iommu_group_release_dma_owner(unit->group);
+err_group:
+	iommu_group_put(unit->group);
+	return ret;
 }
 
-static bool iommu_idle(struct rknpu_mmu_unit *unit)
+static bool iommu_idle(struct rknpu_mmu_unit *unit, u32 banks)
 {
 	unsigned int i;
 
 	for (i = 0; i < unit->nr_banks; i++)
-		if (!(readl(unit->banks[i] + RKNPU_MMU_STATUS) & RKNPU_MMU_STATUS_IDLE))
+		if ((banks & BIT(i)) && !(readl(unit->banks[i] + RKNPU_MMU_STATUS) & RKNPU_MMU_STATUS_IDLE))
 			return false;
 	return true;
 }
@@ -93,11 +111,11 @@ static void iommu_unit_fini(struct rknpu_mmu_unit *unit)
 {
 	if (unit->live)
 		iommu_detach_group(unit->live->domain, unit->group);
-	unit->live = NULL;
 	while (unit->nr_banks)
 		iounmap(unit->banks[--unit->nr_banks]);
 	of_node_put(unit->iommu_node);
 	iommu_domain_free(unit->probe);
+	iommu_group_release_dma_owner(unit->group);
 	iommu_group_put(unit->group);
 }
 
@@ -151,10 +169,8 @@ static void iommu_space_unmap(struct rknpu_space *space, u64 iova, u64 bytes)
 
 static int iommu_attach(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 {
-	if (unit->live) {
+	if (unit->live)
 		iommu_detach_group(unit->live->domain, unit->group);
-		unit->live = NULL;
-	}
 	return space ? iommu_attach_group(space->domain, unit->group) : 0;
 }
 

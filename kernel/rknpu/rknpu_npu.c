@@ -302,22 +302,17 @@ void rknpu_npu_destroy(struct rknpu_group *group)
 {
 	struct rknpu_device *rdev = group->rdev;
 	struct platform_device *facade = rdev->facade;
-	struct rknpu_file *file;
+	struct rknpu_file *file, *next;
 
 	group->rdev = NULL;
-	drm_dev_unplug(&rdev->drm);
 	rknpu_sched_stop(rdev);
+	drm_dev_unplug(&rdev->drm);
 	rknpu_debugfs_fini(rdev);
-	mutex_lock(&rdev->list_lock);
-	list_for_each_entry(file, &rdev->files, link) {
-		mutex_lock(&file->lock);
-		if (file->powered)
-			rknpu_power_put_all(rdev);
-		file->powered = false;
-		rknpu_devfreq_drop_floor(file);
-		mutex_unlock(&file->lock);
+	for (file = rknpu_file_next(rdev, 0); file; file = next) {
+		rknpu_file_let_go(file);
+		next = rknpu_file_next(rdev, file->id);
+		rknpu_file_put(file);
 	}
-	mutex_unlock(&rdev->list_lock);
 	rknpu_devfreq_fini(rdev);
 	rknpu_power_fini(rdev);
 	npu_units_fini(rdev);

@@ -43,7 +43,7 @@ dma_addr_t rknpu_pte_decode(u32 pte, bool wide)
 
 static int pt_alloc(struct rknpu_pgtable *pgt, struct rknpu_pt *pt)
 {
-	u32 *entries = (u32 *)__get_free_page(GFP_KERNEL | GFP_DMA32 | __GFP_ZERO);
+	u32 *entries = (u32 *)__get_free_page(GFP_KERNEL_ACCOUNT | GFP_DMA32 | __GFP_ZERO);
 	dma_addr_t dma;
 
 	if (!entries)

@@ -38,6 +38,8 @@ struct rknpu_queue_entry {
  * @suspect: failed lately; taken last
  * @unit: cores with the same unit can't run in different spaces at once
  * @live: the space that its unit translates by
+ * @slice: the unit's time slice isn't over: jobs of @live go before older ones as urgent as they
+ * @linger: the unit waits for the next job of @live, which was as urgent as @priority; only more urgent ones don't wait
  * @running_space: the space in which jobs run behind its unit now, or NULL
  */
 struct rknpu_queue_core {
@@ -46,6 +48,9 @@ struct rknpu_queue_core {
 	unsigned int suspect;
 	unsigned int unit;
 	const void *live;
+	bool slice;
+	bool linger;
+	s32 priority;
 	const void *running_space;
 	u64 busy_ns;
 };
@@ -56,6 +61,7 @@ void rknpu_queue_add(struct rknpu_queue *queue, struct rknpu_queue_entry *entry)
  * The entry that starts next, and on which cores; NULL if none can.
  * It stays in the queue.
  * An entry that waits for busy cores keeps them from those behind it, so that a gang gets its turn.
+ * Those behind it that go before it all the same are of a space whose time slice isn't over.
  * *cores = 0 with an entry: it can never run, its cores are dead.
  */
 struct rknpu_queue_entry *rknpu_queue_pick(const struct rknpu_queue *queue, const struct rknpu_queue_core *core,

@@ -14,6 +14,7 @@
 #include "rknpu_mmu.h"
 #include "rknpu_power.h"
 #include "rknpu_recover.h"
+#include "rknpu_unit.h"
 #include "rknpu_vm.h"
 
 #define PROBE_ATTEMPTS		3
@@ -24,10 +25,13 @@ static uint core_strikes = 4;
 module_param(core_strikes, uint, 0644);
 MODULE_PARM_DESC(core_strikes, "Failures in a row, without a single task completed, after which a core is asked whether it lives (0: never)");
 
-static void say_dead(struct rknpu_device *rdev)
+void rknpu_tell_dead(struct rknpu_device *rdev)
 {
 	char *env[2] = { "RKNPU=DEAD", NULL };
 
+	if (!rdev->tell_dead)
+		return;
+	rdev->tell_dead = false;
 	dev_err(rknpu_dma_dev(rdev), "no core works any more: the device is dead until it is reset (debugfs) or bound again\n");
 	kobject_uevent_env(&rknpu_dma_dev(rdev)->kobj, KOBJ_CHANGE, env);
 }
@@ -44,8 +48,9 @@ void rknpu_core_set_dead(struct rknpu_core *core)
 		rdev->dead = true;
 	spin_unlock_irq(&rdev->lock);
 	dev_err(rknpu_core_dev(core), "core %u is dead\n", core->index);
+	/* The event takes memory, which the jobs that end for this must not wait for. */
 	if (last)
-		say_dead(rdev);
+		rdev->tell_dead = true;
 }
 
 /* The core is off the job: stopped, or done and drained. */
@@ -60,8 +65,7 @@ static void core_release(struct rknpu_core *core, struct rknpu_job *job)
 	core->job = NULL;
 	spin_unlock_irq(&rdev->lock);
 	core->part = NULL;
-	if (!--core->unit->running)
-		core->unit->running_space = NULL;
+	rknpu_unit_leave(core->unit);
 	rknpu_power_put(core);
 }
 

@@ -28,5 +28,7 @@ bool rknpu_last_resort(struct rknpu_device *rdev);
 /* The job's failure by this core. @raw is INT_RAW, for the log. The core may be dead afterwards. */
 void rknpu_core_timed_out(struct rknpu_core *core, const char *why, u32 raw, int result);
 void rknpu_core_page_fault(struct rknpu_core *core, const struct rknpu_fault *fault);
+/* Says that no core works any more, if that came about since the last call. On the scheduler's thread, when the jobs have ended. */
+void rknpu_tell_dead(struct rknpu_device *rdev);
 
 #endif /* RKNPU_RECOVER_H */

@@ -17,6 +17,7 @@
 #include "rknpu_recover.h"
 #include "rknpu_sched.h"
 #include "rknpu_trace.h"
+#include "rknpu_unit.h"
 #include "rknpu_vm.h"
 #include "rknpu_watch.h"
 
@@ -28,14 +29,12 @@
 
 static void do_resets(struct rknpu_device *rdev)
 {
-	u64 since_ns[RKNPU_MAX_CORES];
 	u32 wanted;
 	bool revive;
 	unsigned int i;
 
 	spin_lock_irq(&rdev->lock);
 	wanted = rdev->reset_wanted;
-	memcpy(since_ns, rdev->reset_since_ns, sizeof(since_ns));
 	revive = rdev->revive_wanted;
 	rdev->revive_wanted = false;
 	spin_unlock_irq(&rdev->lock);
@@ -47,9 +46,7 @@ static void do_resets(struct rknpu_device *rdev)
 		bool mine = wanted & BIT(i);
 
 		if (core->job && mine) {
-			/* Between the request and now the core may have been reset for its own failure and given to somebody else. */
-			if (core->started_ns < since_ns[i])
-				rknpu_job_fail(core->job, RKNPU_JOB_FAILED, -EIO);
+			rknpu_job_fail(core->job, RKNPU_JOB_FAILED, -EIO);
 		} else if (!core->job && (mine || revive) && !rdev->gone && !rknpu_power_get(core)) {
 			/* It lives until the stop says otherwise. */
 			if (revive) {
@@ -67,12 +64,103 @@ static void do_resets(struct rknpu_device *rdev)
 	spin_lock_irq(&rdev->lock);
 	rdev->reset_wanted &= ~wanted;
 	spin_unlock_irq(&rdev->lock);
-	wake_up_all(&rdev->reset_done);
+	wake_up_all(&rdev->settled);
+}
+
+/* Nothing runs behind the unit. If it won't forget, a core of it does what it was not told to: reset. */
+static int unit_forget(struct rknpu_mmu_unit *unit)
+{
+	struct rknpu_device *rdev = unit->rdev;
+	struct rknpu_core *core = &rdev->cores[__ffs(unit->cores)];
+	int ret = rknpu_mmu_forget(unit);
+
+	if (!ret || rdev->gone)
+		return ret;
+	ret = rknpu_power_get(core);
+	if (ret)
+		return ret;
+	rknpu_stop_cores(rdev, unit->cores);
+	ret = rknpu_mmu_forget(unit);
+	rknpu_power_put(core);
+	return ret;
+}
+
+/* Units whose jobs are through; nothing new starts behind the others meanwhile. */
+static void do_forgets(struct rknpu_device *rdev)
+{
+	bool any = false;
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(rdev->units); i++) {
+		struct rknpu_mmu_unit *unit = &rdev->units[i];
+		unsigned long asked;
+		bool stuck;
+
+		spin_lock_irq(&rdev->lock);
+		asked = unit->forgets_asked;
+		spin_unlock_irq(&rdev->lock);
+		if (asked == unit->forgets_done || unit->running)
+			continue;
+		stuck = unit_forget(unit);
+		spin_lock_irq(&rdev->lock);
+		unit->forgets_done = asked;
+		unit->stuck = stuck;
+		spin_unlock_irq(&rdev->lock);
+		any = true;
+	}
+	if (any)
+		wake_up_all(&rdev->settled);
+}
+
+static bool unit_has_forgotten(struct rknpu_mmu_unit *unit, unsigned long asked, bool *stuck)
+{
+	bool done;
+
+	spin_lock_irq(&unit->rdev->lock);
+	done = (long)(unit->forgets_done - asked) >= 0;
+	*stuck = unit->stuck;
+	spin_unlock_irq(&unit->rdev->lock);
+	return done;
+}
+
+u32 rknpu_sched_forget(struct rknpu_device *rdev, const struct rknpu_space *space, u32 units)
+{
+	unsigned long asked[RKNPU_MAX_CORES];
+	u32 kept = 0;
+	unsigned int i;
+	bool stuck;
+
+	spin_lock_irq(&rdev->lock);
+	for (i = 0; i < ARRAY_SIZE(rdev->units); i++) {
+		struct rknpu_mmu_unit *unit = &rdev->units[i];
+
+		/* One that was given to another space since has forgotten this one, and its jobs have no part in it. */
+		if (unit->live && unit->live != space)
+			units &= ~BIT(i);
+		if (units & BIT(i))
+			asked[i] = ++unit->forgets_asked;
+	}
+	spin_unlock_irq(&rdev->lock);
+	rknpu_sched_kick(rdev);
+	for (i = 0; i < ARRAY_SIZE(rdev->units); i++) {
+		if (!(units & BIT(i)))
+			continue;
+		wait_event(rdev->settled, unit_has_forgotten(&rdev->units[i], asked[i], &stuck));
+		if (stuck)
+			kept |= rdev->units[i].cores;
+	}
+	return kept;
 }
 
 /* --- starting ----------------------------------------------------------------------------------------------------------------- */
 
-static struct rknpu_job *pick(struct rknpu_device *rdev, u32 *cores)
+/* What no space fits before all is idle behind it: registers of its MMU may be lost, or somebody waits for it to forget. */
+static bool unit_must_drain(const struct rknpu_mmu_unit *unit)
+{
+	return unit->running && (unit->reattach || unit->forgets_asked != unit->forgets_done);
+}
+
+static struct rknpu_job *pick(struct rknpu_device *rdev, u64 now, u32 *cores)
 {
 	struct rknpu_queue_core state[RKNPU_MAX_CORES];
 	struct rknpu_queue_entry *entry;
@@ -82,16 +170,18 @@ static struct rknpu_job *pick(struct rknpu_device *rdev, u32 *cores)
 	spin_lock_irq(&rdev->lock);
 	for (i = 0; i < rdev->nr_cores; i++) {
 		struct rknpu_core *core = &rdev->cores[i];
+		struct rknpu_mmu_unit *unit = core->unit;
 
 		state[i] = (struct rknpu_queue_core) {
 			.dead = rdev->dead_cores & BIT(i),
 			.busy = core->job,
 			.suspect = core->strikes,
-			.unit = core->unit->index,
-			.live = core->unit->live,
-			/* Behind one that must be attached anew no space fits until all is idle. */
-			.running_space = core->unit->running && core->unit->reattach ? core->unit :
-					 (const void *)core->unit->running_space,
+			.unit = unit->index,
+			.live = unit->live,
+			.slice = now < unit->slice_end_ns,
+			.linger = now < rknpu_unit_linger_end(unit),
+			.priority = unit->priority,
+			.running_space = unit_must_drain(unit) ? unit : (const void *)unit->running_space,
 			.busy_ns = core->busy_ns,
 		};
 	}
@@ -115,20 +205,18 @@ static int core_prepare(struct rknpu_core *core, struct rknpu_job *job)
 	ret = rknpu_power_get(core);
 	if (ret)
 		return ret;
-	ret = rknpu_mmu_switch(core->unit, job->space);
+	ret = rknpu_unit_take(core->unit, job);
 	if (ret && !core->unit->running) {
 		/* An idle unit that wouldn't switch: once more after a reset, which nobody else on this unit can feel. */
 		if (rknpu_core_stop(core))
 			rknpu_core_set_dead(core);
 		else
-			ret = rknpu_mmu_switch(core->unit, job->space);
+			ret = rknpu_unit_take(core->unit, job);
 	}
 	if (ret) {
 		rknpu_power_put(core);
 		return ret;
 	}
-	core->unit->running++;
-	core->unit->running_space = job->space;
 	return 0;
 }
 
@@ -169,6 +257,7 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 		core->watch_ms = 0;
 		core->watch_at_ns = job->started_ns + rknpu_ms_to_ns(RKNPU_WATCH_MS);
 		core->started_ns = job->started_ns;
+		core->used = true;
 		rknpu_core_start(core, &core->part->chunks[0], job->pingpong, job->task_base);
 	}
 	return;
@@ -179,8 +268,7 @@ err:
 		struct rknpu_core *core = &rdev->cores[i];
 
 		if (prepared & BIT(i)) {
-			if (!--core->unit->running)
-				core->unit->running_space = NULL;
+			rknpu_unit_leave(core->unit);
 			rknpu_power_put(core);
 		}
 	}
@@ -249,6 +337,7 @@ static void run(struct rknpu_device *rdev)
 		return;
 	do_resets(rdev);
 	rknpu_watch_jobs(rdev, now, &next);
+	do_forgets(rdev);
 
 	spin_lock_irq(&rdev->lock);
 	dead = rdev->dead;
@@ -257,7 +346,7 @@ static void run(struct rknpu_device *rdev)
 	if (dead || gone) {
 		fail_all(rdev);
 	} else if (rknpu_last_resort(rdev) && now >= rdev->start_after) {
-		while (rdev->start_after <= now && (job = pick(rdev, &cores))) {
+		while (rdev->start_after <= now && (job = pick(rdev, now, &cores))) {
 			rknpu_job_get(job);
 			start(rdev, job, cores);
 			rknpu_job_put(job);
@@ -270,9 +359,13 @@ static void run(struct rknpu_device *rdev)
 		if (rdev->cores[i].job)
 			rknpu_note_next(&next, min(rdev->cores[i].watch_at_ns, rdev->cores[i].job->deadline_ns));
 	if (READ_ONCE(rdev->paused))
-		wake_up_all(&rdev->reset_done);
-	if (next != U64_MAX)
-		hrtimer_start(&rdev->tick, ns_to_ktime(max(next, ktime_get_ns() + TICK_MIN_NS)), HRTIMER_MODE_ABS);
+		wake_up_all(&rdev->settled);
+	rknpu_tell_dead(rdev);
+	rknpu_note_linger(rdev, now, &next);
+	now = ktime_get_ns();
+	/* When the hardware is gone all has ended. */
+	if (next != U64_MAX && !gone)
+		hrtimer_start(&rdev->tick, ns_to_ktime(next > now ? next : now + TICK_MIN_NS), HRTIMER_MODE_ABS);
 }
 
 static void work_fn(struct kthread_work *work)
@@ -292,22 +385,13 @@ void rknpu_sched_kick(struct rknpu_device *rdev)
 	kthread_queue_work(rdev->worker, &rdev->work);
 }
 
-void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores, u64 since_ns)
+void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores)
 {
-	unsigned int i;
-
 	spin_lock_irq(&rdev->lock);
-	for (i = 0; i < rdev->nr_cores; i++) {
-		if (!(cores & BIT(i)))
-			continue;
-		if (!(rdev->reset_wanted & BIT(i)))
-			rdev->reset_since_ns[i] = 0;
-		rdev->reset_since_ns[i] = max(rdev->reset_since_ns[i], since_ns);
-	}
 	rdev->reset_wanted |= cores;
 	spin_unlock_irq(&rdev->lock);
 	rknpu_sched_kick(rdev);
-	wait_event(rdev->reset_done, !(READ_ONCE(rdev->reset_wanted) & cores));
+	wait_event(rdev->settled, !(READ_ONCE(rdev->reset_wanted) & cores));
 }
 
 void rknpu_sched_revive(struct rknpu_device *rdev)
@@ -325,7 +409,7 @@ bool rknpu_sched_pause(struct rknpu_device *rdev, unsigned int ms)
 	rdev->paused++;
 	spin_unlock_irq(&rdev->lock);
 	rknpu_sched_kick(rdev);
-	if (!wait_event_timeout(rdev->reset_done, !READ_ONCE(rdev->jobs_running), msecs_to_jiffies(ms)))
+	if (!wait_event_timeout(rdev->settled, !READ_ONCE(rdev->jobs_running), msecs_to_jiffies(ms)))
 		return false;
 	/* What it was about. */
 	kthread_flush_work(&rdev->work);
@@ -342,37 +426,52 @@ void rknpu_sched_resume(struct rknpu_device *rdev)
 
 void rknpu_sched_stop(struct rknpu_device *rdev)
 {
-	struct rknpu_file *file;
+	struct rknpu_file *file, *next;
 
 	spin_lock_irq(&rdev->lock);
 	rdev->gone = true;
 	spin_unlock_irq(&rdev->lock);
+	/* Pairs with the one in rknpu_fop_call(). */
+	smp_mb();
 	rknpu_sched_kick(rdev);
 	kthread_flush_work(&rdev->work);
 
 	/* What waits for fences isn't in the queue. */
-	mutex_lock(&rdev->list_lock);
-	list_for_each_entry(file, &rdev->files, link)
+	for (file = rknpu_file_next(rdev, 0); file; file = next) {
 		rknpu_job_cancel_file(file, ~0u, -ENODEV);
-	mutex_unlock(&rdev->list_lock);
+		next = rknpu_file_next(rdev, file->id);
+		rknpu_file_put(file);
+	}
+	wait_event(rdev->settled, !atomic_read(&rdev->inside));
 }
 
 int rknpu_sched_init(struct rknpu_device *rdev)
 {
+	struct kthread_worker *worker;
+
 	spin_lock_init(&rdev->lock);
 	rknpu_queue_init(&rdev->queue);
-	init_waitqueue_head(&rdev->reset_done);
+	init_waitqueue_head(&rdev->settled);
 	kthread_init_work(&rdev->work, work_fn);
 	rknpu_hrtimer_setup(&rdev->tick, tick_fn);
-	rdev->worker = rknpu_run_worker("rknpu");
-	if (IS_ERR(rdev->worker))
-		return PTR_ERR(rdev->worker);
-	sched_set_fifo_low(rdev->worker->task);
+	worker = rknpu_run_worker("rknpu");
+	if (IS_ERR(worker))
+		return PTR_ERR(worker);
+	sched_set_fifo_low(worker->task);
+	rdev->worker = worker;
 	return 0;
 }
 
 void rknpu_sched_fini(struct rknpu_device *rdev)
 {
+	/* A device that never came to a worker goes the same way. */
+	if (!rdev->worker)
+		return;
+	/* From the next work on the timer isn't started any more. */
+	spin_lock_irq(&rdev->lock);
+	rdev->gone = true;
+	spin_unlock_irq(&rdev->lock);
+	kthread_flush_worker(rdev->worker);
 	hrtimer_cancel(&rdev->tick);
 	kthread_destroy_worker(rdev->worker);
 }

@@ -5,17 +5,20 @@
 #include <linux/types.h>
 
 struct rknpu_device;
+struct rknpu_space;
 
 int rknpu_sched_init(struct rknpu_device *rdev);
 /* No core may run; all jobs must have ended. */
 void rknpu_sched_fini(struct rknpu_device *rdev);
 /* Something changed: look. Any context. */
 void rknpu_sched_kick(struct rknpu_device *rdev);
+/* Has @cores stopped and reset, with what runs there, and waits for it. Not from the worker. */
+void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores);
 /*
- * Has @cores stopped and reset, with what runs there if it began before @since_ns, and waits for it. For those who saw at that time that a
- * core won't forget what it knows of memory. What began later is another job, which has no part in that: look again. Not from the worker.
+ * For those who found that @units, a bit each, don't let go of what they know of @space: waits until what runs behind them now has ended, which its time
+ * limit bounds, and they were made to. Returns the cores behind those that didn't, whatever was done. Not from the worker.
  */
-void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores, u64 since_ns);
+u32 rknpu_sched_forget(struct rknpu_device *rdev, const struct rknpu_space *space, u32 units);
 /* Resets all cores that run nothing, dead ones, too, which live again if they answer. */
 void rknpu_sched_revive(struct rknpu_device *rdev);
 /*
@@ -24,7 +27,7 @@ void rknpu_sched_revive(struct rknpu_device *rdev);
  */
 bool rknpu_sched_pause(struct rknpu_device *rdev, unsigned int ms);
 void rknpu_sched_resume(struct rknpu_device *rdev);
-/* The hardware goes: fails what is there, starts nothing any more. */
+/* The hardware goes: fails what is there, starts nothing any more. When it returns no ioctl is under way, nor will be. */
 void rknpu_sched_stop(struct rknpu_device *rdev);
 
 #endif /* RKNPU_SCHED_H */

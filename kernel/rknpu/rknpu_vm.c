@@ -19,8 +19,6 @@
 #define WINDOW_START	0x100000ull
 #define WINDOW_END	0xfff00000ull
 
-#define FORGET_ATTEMPTS	3
-
 static uint window_mib;
 module_param(window_mib, uint, 0444);
 MODULE_PARM_DESC(window_mib, "MiB of device addresses in each address space (default: all, 4094)");
@@ -64,28 +62,22 @@ struct rknpu_space *rknpu_space_get(struct rknpu_space *space)
 }
 
 /*
- * @forget takes what hardware knows of the space out of it. A core that can't forget, because it hangs or stands in a page fault, is stopped by a
- * reset, after which it is asked again. 0, or the cores that don't let go whatever is done.
+ * @forget takes what hardware knows of the space out of it.
+ * An MMU doesn't stall while its core is in DMA or stands in a page fault:
+ * then the worker lets what runs there come to its end, starts nothing behind it, and resets it if it still refuses.
+ * What starts later knows only what is in the tables by then, so a client that keeps cores busy can't make this fail.
+ * 0, or the cores that don't let go whatever is done: broken hardware.
  */
-static u32 space_make_forget(struct rknpu_space *space, int (*forget)(struct rknpu_space *space, u32 *cores))
+static u32 space_make_forget(struct rknpu_space *space, u32 (*forget)(struct rknpu_space *space))
 {
-	unsigned int attempt;
-	u32 cores;
+	u32 refused = forget(space);
 
-	for (attempt = 0; attempt < FORGET_ATTEMPTS; attempt++) {
-		u64 since_ns = ktime_get_ns();
-
-		if (!forget(space, &cores))
-			return 0;
-		rknpu_sched_reset_cores(space->rdev, cores, since_ns);
-	}
-	return forget(space, &cores) ? cores : 0;
+	return refused ? rknpu_sched_forget(space->rdev, space, refused) : 0;
 }
 
 /*
  * Nobody uses the space any more, but units may still translate by it, for it costs nothing to leave it there.
- * If a unit won't let go its cores get reset; if not even that helps, the tables stay:
- * memory that hardware may walk is never freed.
+ * If one doesn't let go, the tables stay: memory that hardware may walk is never freed.
  */
 static void space_release(struct kref *ref)
 {
@@ -93,7 +85,7 @@ static void space_release(struct kref *ref)
 	struct rknpu_device *rdev = space->rdev;
 	u32 cores = space_make_forget(space, rknpu_mmu_evict_space);
 
-	space->stuck = cores;
+	space->stuck |= cores;
 	mutex_lock(&rdev->list_lock);
 	list_del(&space->link);
 	rdev->nr_spaces--;
@@ -150,12 +142,14 @@ struct rknpu_mapping *rknpu_mapping_create(struct rknpu_space *space, struct rkn
 		return ERR_PTR(-ENOMEM);
 
 	mutex_lock(&space->lock);
-	if (at)
+	if (space->stuck)
+		ret = -ENODEV;
+	else if (at)
 		ret = rknpu_window_insert_at(&space->window, &mapping->range, at, bytes);
 	else
 		ret = rknpu_window_insert(&space->window, &mapping->range, bytes, high);
 	if (ret) {
-		if (!at)
+		if (ret == -ENOSPC && !at)
 			space_log_full(space, bytes);
 		goto err_unlock;
 	}
@@ -182,9 +176,10 @@ err_unlock:
 /*
  * The order that makes freed pages unreachable:
  * entries out, cached translations out, and only then the range and the pages.
- * The lock of the space isn't held for the second step, which may take a core's reset;
+ * The lock of the space isn't held for the second step, which may take until what runs there ends;
  * the range still belongs to this mapping.
- * If not even the reset helps, the buffer, its range and this module are kept for ever.
+ * If not even a reset helps, the buffer, its range and this module are kept for ever, and the space takes nothing more:
+ * what can be lost is what was there.
  */
 void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 {
@@ -201,6 +196,9 @@ void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 	if (cores) {
 		dev_err(rknpu_dma_dev(rdev), "%llu bytes at %#llx are kept: cores %#x don't let go\n", bytes, rknpu_mapping_iova(mapping),
 			cores);
+		mutex_lock(&space->lock);
+		space->stuck = true;
+		mutex_unlock(&space->lock);
 		atomic64_inc(&rdev->leaks);
 		__module_get(THIS_MODULE);
 		drm_gem_object_get(&mapping->bo->base.base);

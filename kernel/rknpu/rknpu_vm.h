@@ -21,8 +21,8 @@ struct rknpu_npud_space_info;
  * @id: the file's iommu_domain_id
  * @file_id, @pid: whose, for debugfs
  * @lock: the window and the tables
- * @closed: takes no new mappings (the file is going)
- * @stuck: the hardware would not let go of it: its tables are kept for ever
+ * @stuck: hardware would not let go of it: its tables, and what was mapped, are kept for ever, and nothing more is mapped
+ * @ended_ns: when its last job ended; @gap_ns: how long after that the next one came. Under rdev->lock
  */
 struct rknpu_space {
 	struct kref ref;
@@ -35,6 +35,8 @@ struct rknpu_space {
 	struct mutex lock;		/* the window and the tables */
 	struct rknpu_window window;
 	bool stuck;
+	u64 ended_ns;
+	u64 gap_ns;
 
 	struct rknpu_pgtable pgt;	/* bank */
 	struct iommu_domain *domain;	/* iommu */

@@ -86,7 +86,7 @@ static void watch_core_check(struct rknpu_core *core, u64 now, u64 *next)
 		 * Who waits for the job reads the result at once, and what the job used may be freed:
 		 * both need the writes to be over.
 		 */
-		if (rknpu_mmu_idle(core->unit)) {
+		if (rknpu_mmu_idle(core)) {
 			watch_chunk_done(core);
 			return;
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Holds npud_rknpu up in two places, so that a test from user space meets what else needs luck: page_fault_ms before a page fault's core is
- * stopped, reset_ms before a reset that somebody asks for is handed to the scheduler. The counts say how often each was passed.
+ * stopped, forget_ms before somebody who asks that an MMU forget a space is heard. The counts say how often each was passed.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -24,13 +24,13 @@ static int hold(struct kprobe *probe, struct pt_regs *regs)
 }
 
 static struct window page_fault = { .probe = { .symbol_name = "rknpu_core_page_fault", .pre_handler = hold } };
-static struct window reset = { .probe = { .symbol_name = "rknpu_sched_reset_cores", .pre_handler = hold } };
-static struct kprobe *probes[] = { &page_fault.probe, &reset.probe };
+static struct window forget = { .probe = { .symbol_name = "rknpu_sched_forget", .pre_handler = hold } };
+static struct kprobe *probes[] = { &page_fault.probe, &forget.probe };
 
 module_param_named(page_fault_ms, page_fault.delay_ms, uint, 0644);
-module_param_named(reset_ms, reset.delay_ms, uint, 0644);
+module_param_named(forget_ms, forget.delay_ms, uint, 0644);
 module_param_named(page_faults, page_fault.passed.counter, int, 0444);
-module_param_named(resets, reset.passed.counter, int, 0444);
+module_param_named(forgets, forget.passed.counter, int, 0444);
 
 static int __init windows_init(void)
 {

@@ -124,22 +124,30 @@ static void switching(void) {
   const struct npu_gemm shape = {.m = 4, .k = 32, .n = 32, .fp16 = 1, .seed = 2};
   const unsigned count = 400 / scale;
   const int fd = npu_open_or_die();
-  double same_ns, other_ns, same, other;
-  struct gemm a, b, c;
+  const int stranger = npu_open_or_die();
+  double same_ns, other_ns, owner_ns, same, other, owner;
+  struct gemm a, b, c, d;
 
-  if (gemm_create(&a, fd, 0, &shape, 1) || gemm_create(&b, fd, 0, &shape, 1) || gemm_create(&c, fd, 1, &shape, 1)) return failed("switching");
-  if (alternate(&a, &b, count, &same_ns, &same) || alternate(&a, &c, count, &other_ns, &other)) return failed("switching");
+  if (gemm_create(&a, fd, 0, &shape, 1) || gemm_create(&b, fd, 0, &shape, 1) || gemm_create(&c, fd, 1, &shape, 1) || gemm_create(&d, stranger, 0, &shape, 1))
+    return failed("switching");
+  if (alternate(&a, &b, count, &same_ns, &same) || alternate(&a, &c, count, &other_ns, &other) || alternate(&a, &d, count, &owner_ns, &owner))
+    return failed("switching");
   report("job_same_space", same_ns / 1000, "us");
   report("job_other_space", other_ns / 1000, "us");
   report("space_switch", (other_ns - same_ns) / 1000, "us");
+  /* The same between two files, whose cores are wiped in between. */
+  report("owner_switch", (owner_ns - same_ns) / 1000, "us");
   if (board_present()) {
     report("register_accesses_per_job", same, "accesses");
     report("register_accesses_per_switch", other - same, "accesses");
+    report("register_accesses_per_owner_switch", owner - same, "accesses");
     report("register_accesses_per_switch_and_bank", (other - same) / 2, "accesses"); /* core 0 has two banks */
   }
   gemm_destroy(&a);
   gemm_destroy(&b);
   gemm_destroy(&c);
+  gemm_destroy(&d);
+  close(stranger);
   close(fd);
 }
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What only luck meets: two faults at once, or windows that kernel/tests/rknpu_windows holds open. */
+#include <dirent.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "defects.h"
@@ -27,14 +31,14 @@ static void set_parameter(const char *name, int value) {
 
 /*
  * 1. The victim's job waits behind one that faults, on one core.
- * 2. While the core stands in the fault the guilty file frees a buffer: the MMU can't be made to forget it, a reset is asked for.
+ * 2. While the core stands in the fault the guilty file frees a buffer: the MMU doesn't forget it so, the scheduler is asked to see to that.
  * 3. Before the request arrives the core is reset for the fault, and the victim's job starts.
  * 4. The request arrives. It isn't about the victim.
  * False if the victim's job was over before 4.
  */
 static bool meet_a_late_request(unsigned seed) {
   const int guilty = npu_open_or_die(), victim = npu_open_or_die();
-  const int faults = parameter("page_faults"), resets = parameter("resets");
+  const int faults = parameter("page_faults"), forgets = parameter("forgets");
   struct gemm faulting, working;
   struct bo buffer;
   int fence_faulting = -1, fence_working = -1;
@@ -48,7 +52,7 @@ static bool meet_a_late_request(unsigned seed) {
   gemm_task(&faulting, 0)->regcmd_addr = 0xc0001000;
   gemm_clear(&working);
   set_parameter("page_fault_ms", 100);
-  set_parameter("reset_ms", 200);
+  set_parameter("forget_ms", 200);
   fence_faulting = gemm_start(&faulting, 1, NPU_TIMEOUT_MS, 0);
   fence_working = gemm_start(&working, 1, NPU_TIMEOUT_MS, 0);
   if (fence_faulting < 0 || fence_working < 0) {
@@ -57,16 +61,16 @@ static bool meet_a_late_request(unsigned seed) {
   }
   for (int i = 0; i < NPU_TIMEOUT_MS && parameter("page_faults") == faults; i++) sleep_ms(1);
   bo_destroy(&buffer);
-  met = parameter("resets") > resets && fence_wait(fence_faulting, 0) != 0 && fence_wait(fence_working, 0) != 1;
+  met = parameter("forgets") > forgets && fence_wait(fence_faulting, 0) != 0 && fence_wait(fence_working, 0) != 1;
   if (!met)
-    tap_note("%d requests; the faulting job %s, the other one %s", parameter("resets") - resets,
+    tap_note("%d requests; the faulting job %s, the other one %s", parameter("forgets") - forgets,
              fence_wait(fence_faulting, 0) ? "ended" : "runs", fence_wait(fence_working, 0) ? "ended" : "runs");
   CHECK_EQ(fence_wait(fence_faulting, NPU_TIMEOUT_MS), -EFAULT);
   CHECK_EQ(fence_wait(fence_working, NPU_TIMEOUT_MS), 1);
   CHECK_EQ(gemm_wrong(&working), 0);
 out:
   set_parameter("page_fault_ms", 0);
-  set_parameter("reset_ms", 0);
+  set_parameter("forget_ms", 0);
   gemm_destroy(&faulting);
   gemm_destroy(&working);
   close(guilty);
@@ -76,15 +80,15 @@ out:
   return met;
 }
 
-static void test_a_reset_asked_for_spares_the_next_job(void) {
+static void test_forgetting_spares_the_next_job(void) {
   char state[4096];
   bool met = false;
 
   NEEDS_BOARD();
-  if (parameter("resets") < 0) SKIP("the module rknpu_windows isn't loaded");
+  if (parameter("forgets") < 0) SKIP("the module rknpu_windows isn't loaded");
   mount_debugfs();
   REQUIRE(read_file("/sys/kernel/debug/rknpu/npud/state", state, sizeof(state)) > 0);
-  if (!strstr(state, "mmu bank")) SKIP("with the kernel's IOMMU nobody asks for resets");
+  if (!strstr(state, "mmu bank")) SKIP("with the kernel's IOMMU nobody asks for that");
   for (unsigned attempt = 0; attempt < 10 && !met && !tap_failed(); attempt++) met = meet_a_late_request(300 + attempt);
   CHECK(met, "(the request never arrived while the other job ran)");
 }
@@ -116,8 +120,89 @@ static void test_a_core_that_is_done_but_hangs_is_reset(void) {
   }
 }
 
+/* --- the driver is unbound ------------------------------------------------------------------------------------------------------------------ */
+
+#define DRIVER "/sys/bus/platform/drivers/npud-rknpu"
+
+enum { MAX_NODES = 4 };
+
+/* The platform devices that the driver is bound to. */
+static unsigned bound_devices(char names[MAX_NODES][64]) {
+  DIR *dir = opendir(DRIVER);
+  struct dirent *entry;
+  unsigned n = 0;
+
+  while (dir && (entry = readdir(dir)) && n < MAX_NODES)
+    if (entry->d_type == DT_LNK && strcmp(entry->d_name, "module")) snprintf(names[n++], sizeof(names[0]), "%.63s", entry->d_name);
+  if (dir) closedir(dir);
+  return n;
+}
+
+struct user {
+  unsigned core;
+  volatile int *gone; /* how many saw -ENODEV */
+};
+
+/* Has power, a job that runs and memory that comes and goes, until the device is gone; the file stays open. */
+static bool use_until_gone(void *argument) {
+  const struct user *user = argument;
+  const int fd = npu_open_or_die();
+  uint32_t value = 0;
+  static struct gemm g;
+
+  if (npu_action(fd, RKNPU_POWER_ON, &value) || gemm_long(&g, fd, 0, 200000000, 340 + user->core)) return false;
+  if (fork()) return true;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (;;) {
+    struct rknpu_submit submit;
+    struct bo bo;
+
+    gemm_prepare(&g, &submit, 1u << user->core);
+    if (npu_submit(fd, &submit) && errno == ENODEV) break;
+    if (bo_create(fd, &bo, 1 << 16, RKNPU_MEM_NON_CONTIGUOUS, 1) == 0) bo_destroy(&bo);
+  }
+  __sync_fetch_and_add(user->gone, 1);
+  for (;;) pause();
+}
+
+static void test_unbinding_under_jobs(void) {
+  volatile int *gone = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  char names[MAX_NODES][64];
+  unsigned count;
+
+  for (unsigned round = 0; round < 3; round++) {
+    pid_t child[NPU_CORES];
+    struct gemm g;
+    int fd;
+
+    *gone = 0;
+    for (unsigned core = 0; core < NPU_CORES; core++) {
+      struct user user = {core, gone};
+
+      child[core] = child_start(use_until_gone, &user);
+      REQUIRE(child[core] > 0);
+    }
+    sleep_ms(20 + 40 * round);
+    count = bound_devices(names);
+    REQUIRE(count > 0, "(the driver has no device in " DRIVER ")");
+    for (unsigned i = 0; i < count; i++) CHECK(write_file(DRIVER "/unbind", names[i]) == 0, "(%s: %s)", names[i], strerror(errno));
+    for (int i = 0; i < NPU_TIMEOUT_MS && *gone < NPU_CORES; i++) sleep_ms(1);
+    CHECK_EQ(*gone, NPU_CORES);
+    for (unsigned i = 0; i < count; i++) CHECK(write_file(DRIVER "/bind", names[i]) == 0, "(%s: %s)", names[i], strerror(errno));
+    /* Files of before are open still. */
+    fd = npu_open_or_die();
+    REQUIRE(gemm_small(&g, fd, 0, true, 350) == 0);
+    for (unsigned core = 0; core < NPU_CORES; core++) CHECK_EQ(gemm_run(&g, 1u << core), 0);
+    for (unsigned core = 0; core < NPU_CORES; core++) child_kill(child[core]);
+    for (unsigned core = 0; core < NPU_CORES; core++) CHECK_EQ(gemm_run(&g, 1u << core), 0);
+    gemm_destroy(&g);
+    close(fd);
+  }
+}
+
 const struct test race_tests[] = {
     {"a-core-that-is-done-but-hangs-is-reset", test_a_core_that_is_done_but_hangs_is_reset, 0},
-    {"a-reset-asked-for-spares-the-next-job", test_a_reset_asked_for_spares_the_next_job, 300},
+    {"unbinding-under-jobs", test_unbinding_under_jobs, 0},
+    {"forgetting-spares-the-next-job", test_forgetting_spares_the_next_job, 300},
 };
 const unsigned race_test_count = sizeof(race_tests) / sizeof(race_tests[0]);
