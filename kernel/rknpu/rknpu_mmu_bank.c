@@ -101,7 +101,7 @@ static void bank_unmap(struct rknpu_space *space, u64 iova, u64 bytes)
 }
 
 /*
- * Six accesses for a bank that is on, eight for one that was without power. Paging is checked here and nowhere else: a core must never
+ * Six accesses for a bank that is on, ten for one that was without power. Paging is checked here and nowhere else: a core must never
  * run with it off, when its addresses would be physical ones.
  */
 static int bank_set_dir(void __iomem *bank, u32 dir)
@@ -116,6 +116,8 @@ static int bank_set_dir(void __iomem *bank, u32 dir)
 		bank_command(bank, RKNPU_MMU_CMD_ZAP);
 		bank_write(bank, RKNPU_MMU_INT_CLEAR, RKNPU_MMU_INT_BOTH);
 		bank_write(bank, RKNPU_MMU_INT_MASK, RKNPU_MMU_INT_BOTH);
+		/* Else a walk that waits for memory may block the bank (mainline's rockchip-iommu.c sets it since 7.2). */
+		bank_write(bank, RKNPU_MMU_AUTO_GATING, bank_read(bank, RKNPU_MMU_AUTO_GATING) | RKNPU_MMU_NO_DTE_TIME_LIMIT);
 		bank_command(bank, RKNPU_MMU_CMD_PAGING_ON);
 		ret = bank_wait(bank, RKNPU_MMU_STATUS_PAGING, RKNPU_MMU_STATUS_PAGING);
 		if (!ret && bank_read(bank, RKNPU_MMU_DTE_ADDR) != dir)
