@@ -24,7 +24,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the files are little-endian");
 
 // Raise it whenever packing, layouts or this format change.
-constexpr std::uint32_t format_version = 3;
+constexpr std::uint32_t format_version = 4;
 constexpr char magic[8] = {'n', 'p', 'u', 'd', 'p', 'a', 'c', 'k'};
 constexpr const char* suffix = ".npack";
 constexpr const char* part = ".part-";
@@ -148,6 +148,7 @@ void node_fields(Archive& a, Node& node) {
   a.value(w.form), a.value(w.channels), a.value(w.kernel_height), a.value(w.kernel_width);
   a.value(w.stride_y), a.value(w.stride_x), a.value(w.dilation_y), a.value(w.dilation_x);
   a.value(w.pad_top), a.value(w.pad_left), a.value(w.pad_bottom), a.value(w.pad_right);
+  a.value(w.extra_y), a.value(w.extra_x), a.values(w.bias);
 }
 
 template <class Archive, class Placement>

@@ -101,6 +101,8 @@ class Rewriter {
       reason += "; fp16, since depthwise convolutions have no int8 form";
     if (made->window.form == NodeForm::unfolded)
       reason += "; the host lays its windows out as rows, since the NPU can't walk them";
+    if (made->window.form == NodeForm::scattered)
+      reason += "; the host adds up what the NPU makes of each pixel, since blocks overlap or are padded";
     on_npu_.push_back({.name = name,
                        .op = node.op_type(),
                        .device = device_,

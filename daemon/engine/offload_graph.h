@@ -23,7 +23,7 @@ struct OffloadedGraph {
 };
 
 // `model`: optimised, weights inside. MatMul and Gemm with a constant right side, Conv (one group, or depthwise with
-// one kernel a channel; fixed padding) and ConvTranspose whose stride is its kernel go over when the hardware's
+// one kernel a channel; fixed padding) and ConvTranspose (one group, fixed padding) go over when the hardware's
 // predicates take them; the rest stays, with the reason in `placements`. invalid_argument: a pattern that matches no
 // node, or a node that was asked for by a precision pattern and can't go there.
 Result<OffloadedGraph> offload_graph(onnx::ModelProto model, const OffloadSettings& settings,

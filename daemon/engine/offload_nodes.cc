@@ -245,7 +245,8 @@ NodeSpec unfolded(NodeSpec spec) {
   return spec;
 }
 
-// Each input pixel makes a block of its own, so it is a pointwise convolution to block size × channels.
+// Each input pixel makes a block of its own, so it is a pointwise convolution to block size × channels. Where blocks
+// overlap, are padded or have gaps, the host adds them up.
 OrStays<ConvNode> transposed_node(const onnx::NodeProto& node, const Scope& scope) {
   auto constant = window_weights(node, scope);
   if (!constant) return stays(constant.error());
@@ -254,14 +255,19 @@ OrStays<ConvNode> transposed_node(const onnx::NodeProto& node, const Scope& scop
   const std::vector<std::int64_t> kernel(tensor->dims().begin() + 2, tensor->dims().end());
   const auto strides = ints_attribute(node, "strides", axes, 1), dilations = ints_attribute(node, "dilations", axes, 1),
              extra = ints_attribute(node, "output_padding", axes, 0), pads = ints_attribute(node, "pads", 2 * axes, 0);
-  auto nonzero = [](std::int64_t v) { return v != 0; };
   const auto* mode = attribute(node, "auto_pad");
   const bool automatic = mode != nullptr && !mode->s().empty() && mode->s() != "NOTSET" && mode->s() != "VALID";
-  if (strides != kernel || std::ranges::any_of(dilations, [](std::int64_t d) { return d != 1; }) ||
-      std::ranges::any_of(extra, nonzero) || std::ranges::any_of(pads, nonzero) || automatic ||
-      attribute(node, "output_shape") != nullptr) {
-    return stays("it is a transposed convolution whose blocks overlap or are padded");
-  }
+  if (automatic || attribute(node, "output_shape") != nullptr)
+    return stays("it is a transposed convolution whose pads follow from its output's size");
+  auto small = [](std::int64_t v) { return v >= 0 && v < 1 << 16; };
+  auto positive = [](std::int64_t v) { return v > 0 && v < 1 << 16; };
+  if (strides.size() != axes || dilations.size() != axes || extra.size() != axes || pads.size() != 2 * axes ||
+      !std::ranges::all_of(strides, positive) || !std::ranges::all_of(dilations, positive) ||
+      !std::ranges::all_of(extra, small) || !std::ranges::all_of(pads, small))
+    return stays("its strides, dilations or pads don't fit its weights, or are negative or huge");
+  auto zero = [](std::int64_t v) { return v == 0; };
+  const bool apart = strides == kernel && std::ranges::all_of(dilations, [](std::int64_t d) { return d == 1; }) &&
+                     std::ranges::all_of(extra, zero) && std::ranges::all_of(pads, zero);
   const std::size_t channels = static_cast<std::size_t>(tensor->dims(0)),
                     made_channels = static_cast<std::size_t>(tensor->dims(1)),
                     block = static_cast<std::size_t>(kernel[0] * (axes == 2 ? kernel[1] : 1)),
@@ -269,16 +275,28 @@ OrStays<ConvNode> transposed_node(const onnx::NodeProto& node, const Scope& scop
   auto bias = bias_of(node, scope, tensor->dims(1));
   if (!bias) return stays(bias.error());
   ConvNode made{.spec = {.kind = NodeKind::convolution}, .window = {}};
-  made.window = {.form = NodeForm::shuffled,
+  made.window = {.form = apart ? NodeForm::shuffled : NodeForm::scattered,
                  .channels = static_cast<std::uint32_t>(made_channels),
                  .kernel_height = u32(kernel[0]),
-                 .kernel_width = axes == 2 ? u32(kernel[1]) : 1};
+                 .kernel_width = axes == 2 ? u32(kernel[1]) : 1,
+                 .stride_y = u32(strides[0]),
+                 .stride_x = axes == 2 ? u32(strides[1]) : 1,
+                 .dilation_y = u32(dilations[0]),
+                 .dilation_x = axes == 2 ? u32(dilations[1]) : 1,
+                 .pad_top = u32(pads[0]),
+                 .pad_left = axes == 2 ? u32(pads[1]) : 0,
+                 .pad_bottom = u32(pads[axes]),
+                 .pad_right = axes == 2 ? u32(pads[3]) : 0,
+                 .extra_y = u32(extra[0]),
+                 .extra_x = axes == 2 ? u32(extra[1]) : 0};
   made.spec.op = {.channels = static_cast<std::uint32_t>(channels), .kernels = static_cast<std::uint32_t>(n)};
   made.spec.weights.resize(n * channels);
   for (std::size_t c = 0; c < channels; ++c) {
     for (std::size_t i = 0; i < n; ++i) made.spec.weights[i * channels + c] = weights[c * n + i];
   }
-  if (!bias->empty()) {
+  if (!apart) {
+    made.window.bias = std::move(*bias);
+  } else if (!bias->empty()) {
     made.spec.bias.resize(n);
     for (std::size_t i = 0; i < n; ++i) made.spec.bias[i] = (*bias)[i / block];
   }
@@ -337,7 +355,7 @@ std::expected<NpuNode, std::string> npu_node(const onnx::NodeProto& node, const 
   const NodeWindow& window = made->window;
   spec.name = name;
   spec.precision = spec.op.depthwise && !int8_only ? NodePrecision::fp16 : precision;
-  if (window.form == NodeForm::shuffled) return packed(spec, window);
+  if (window.form != NodeForm::unfolded) return packed(spec, window);
   OrStays<NpuNode> direct = stays("it is dilated");
   if (window.dilation_y == 1 && window.dilation_x == 1) direct = packed(spec, {});
   if (direct || spec.op.depthwise) return direct;

@@ -8,6 +8,7 @@
 #include <expected>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "devices/rknpu/operation.h"
 
@@ -15,19 +16,30 @@ namespace npud {
 
 // What the host does around the NPU's part.
 enum class NodeForm : std::uint8_t {
-  plain,     // nothing: rows as they are, or image by image
-  shuffled,  // transposed convolution whose stride is its kernel: the NPU makes a block of pixels as channels of one
-  unfolded,  // convolution whose windows the NPU can't walk itself: each window becomes a row of a matrix
+  plain,      // nothing: rows as they are, or image by image
+  shuffled,   // transposed convolution whose stride is its kernel: the NPU makes a block of pixels as channels of one
+  scattered,  // any other transposed convolution: the same, and the host adds the blocks up where they lie
+  unfolded,   // convolution whose windows the NPU can't walk itself: each window becomes a row of a matrix
 };
 
-// How pixels lie in a `shuffled` or `unfolded` node; as ONNX has it.
+// How pixels lie in a node that isn't `plain`; as ONNX has it.
 struct NodeWindow {
   NodeForm form = NodeForm::plain;
-  std::uint32_t channels = 0;  // unfolded: of the image; shuffled: of the result
+  std::uint32_t channels = 0;  // unfolded: of the image; shuffled and scattered: of the result
   std::uint32_t kernel_height = 1, kernel_width = 1;
   std::uint32_t stride_y = 1, stride_x = 1;
   std::uint32_t dilation_y = 1, dilation_x = 1;
   std::uint32_t pad_top = 0, pad_left = 0, pad_bottom = 0, pad_right = 0;
+  std::uint32_t extra_y = 0, extra_x = 0;  // scattered: ONNX's output_padding
+  std::vector<float> bias;                 // scattered: added once a pixel, hence by the host
+
+  // Of a scattered node. 0: nothing is left within the pads.
+  std::uint64_t scattered_height(std::uint64_t height) const {
+    return scattered_extent(height, kernel_height, dilation_y, stride_y, extra_y, pad_top + pad_bottom);
+  }
+  std::uint64_t scattered_width(std::uint64_t width) const {
+    return scattered_extent(width, kernel_width, dilation_x, stride_x, extra_x, pad_left + pad_right);
+  }
 
   // Of an unfolded node. 0: the padded image is smaller than the window.
   std::uint64_t out_height(std::uint64_t height) const {
@@ -38,6 +50,11 @@ struct NodeWindow {
   }
 
  private:
+  static std::uint64_t scattered_extent(std::uint64_t extent, std::uint64_t kernel, std::uint64_t dilation,
+                                        std::uint64_t stride, std::uint64_t extra, std::uint64_t pads) {
+    const std::uint64_t all = (extent - 1) * stride + dilation * (kernel - 1) + 1 + extra;
+    return extent == 0 || all < pads ? 0 : all - pads;
+  }
   static std::uint64_t out_extent(std::uint64_t padded, std::uint64_t kernel, std::uint64_t dilation,
                                   std::uint64_t stride) {
     const std::uint64_t window = dilation * (kernel - 1) + 1;

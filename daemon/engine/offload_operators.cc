@@ -64,6 +64,40 @@ Result<> run_shuffled(OffloadRun& run, std::size_t index, const Image& image, st
   return {};
 }
 
+// The NPU makes [M·KH·KW][H][W]; each plane is added where that tap of all blocks lies in [M][OH][OW].
+Result<> run_scattered(OffloadRun& run, std::size_t index, const Image& image, std::size_t out_height,
+                       std::size_t out_width, std::span<float> out) {
+  const NodeWindow& block = run.program().window(index);
+  const std::size_t height = image.height, width = image.width;
+  std::vector<float> planes(run.program().node(index).op.kernels * height * width);
+  if (auto ran = run.run(index, image.height, image.width, image.in, planes); !ran) return ran;
+  const float* from = planes.data();
+  for (std::size_t m = 0; m < block.channels; ++m) {
+    const std::span<float> plane = out.subspan(m * out_height * out_width, out_height * out_width);
+    std::ranges::fill(plane, block.bias.empty() ? 0.0f : block.bias[m]);
+    for (std::uint32_t ky = 0; ky < block.kernel_height; ++ky) {
+      for (std::uint32_t kx = 0; kx < block.kernel_width; ++kx, from += height * width) {
+        // Columns that land within the pads.
+        const std::int64_t shift = std::int64_t{kx} * block.dilation_x - block.pad_left;
+        std::size_t first = 0, end = width;
+        while (first < end && static_cast<std::int64_t>(first * block.stride_x) + shift < 0) ++first;
+        while (end > first &&
+               static_cast<std::int64_t>((end - 1) * block.stride_x) + shift >= static_cast<std::int64_t>(out_width))
+          --end;
+        for (std::size_t row = 0; row < height; ++row) {
+          const std::int64_t y =
+              static_cast<std::int64_t>(row * block.stride_y) + std::int64_t{ky} * block.dilation_y - block.pad_top;
+          if (y < 0 || y >= static_cast<std::int64_t>(out_height)) continue;
+          float* to = plane.data() + static_cast<std::size_t>(y) * out_width;
+          for (std::size_t column = first; column < end; ++column)
+            to[static_cast<std::int64_t>(column * block.stride_x) + shift] += from[row * width + column];
+        }
+      }
+    }
+  }
+  return {};
+}
+
 // Rows of windows [C·KH·KW] for some output pixels at a time, so that they take little memory and others get their
 // turn.
 Result<> run_unfolded(OffloadRun& run, std::size_t index, const Image& image, std::size_t out_width,
@@ -115,6 +149,8 @@ ConvolutionShape convolution_shape(const NpuProgram& program, std::size_t index,
   switch (window.form) {
     case NodeForm::shuffled:
       return {op.channels, window.channels, h * window.kernel_height, w * window.kernel_width};
+    case NodeForm::scattered:
+      return {op.channels, window.channels, window.scattered_height(h), window.scattered_width(w)};
     case NodeForm::unfolded:
       return {window.channels, op.kernels, window.out_height(h), window.out_width(w)};
     case NodeForm::plain:
@@ -153,7 +189,9 @@ Result<> compute_convolution(OffloadRun& run, std::size_t index, Ort::KernelCont
     const Image image{static_cast<std::uint32_t>(height), static_cast<std::uint32_t>(width), {values, in_image}};
     const std::span<float> to(results, out_image);
     const NodeForm form = run.program().window(index).form;
-    const Result<> ran = form == NodeForm::shuffled   ? run_shuffled(run, index, image, to)
+    const Result<> ran = form == NodeForm::shuffled ? run_shuffled(run, index, image, to)
+                         : form == NodeForm::scattered
+                             ? run_scattered(run, index, image, made.out_height, made.out_width, to)
                          : form == NodeForm::unfolded ? run_unfolded(run, index, image, made.out_width, to)
                                                       : run.run(index, image.height, image.width, image.in, to);
     if (!ran) return ran;

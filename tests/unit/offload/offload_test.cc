@@ -162,7 +162,7 @@ TEST_P(OffloadFormTest, GivesTheHostsAnswer) {
   open();
   const bool line = form.weights.size() == 3, transposed = std::string_view(form.op) == "ConvTranspose";
   const std::int64_t channels = transposed ? form.weights[0] : form.weights[1] * form.group,
-                     kernels = transposed ? form.weights[1] : form.weights[0];
+                     kernels = transposed ? form.weights[1] * form.group : form.weights[0];
   std::int64_t count = 1;
   for (auto dim : form.weights) count *= dim;
   auto model = test::empty_model();
@@ -219,19 +219,18 @@ INSTANTIATE_TEST_SUITE_P(
         Form{"transposed", {24, 5, 2, 2}, {{"strides", {2, 2}}}, "", "ConvTranspose"},
         Form{"transposed_oblong", {7, 3, 3, 2}, {{"strides", {3, 2}}}, "", "ConvTranspose"},
         Form{"transposed_line", {7, 3, 4}, {{"strides", {4}}}, "", "ConvTranspose"},
-        Form{"transposed_overlapping", {7, 3, 3, 3}, {{"strides", {2, 2}}}, "", "ConvTranspose", "host"},
-        Form{"transposed_padded",
-             {7, 3, 2, 2},
-             {{"strides", {2, 2}}, {"pads", {1, 1, 0, 0}}},
+        Form{"transposed_overlapping", {7, 3, 3, 3}, {{"strides", {2, 2}}}, "", "ConvTranspose"},
+        Form{"transposed_padded", {7, 3, 2, 2}, {{"strides", {2, 2}}, {"pads", {1, 1, 0, 0}}}, "", "ConvTranspose"},
+        Form{"transposed_longer", {7, 3, 2, 2}, {{"strides", {2, 2}}, {"output_padding", {1, 0}}}, "", "ConvTranspose"},
+        Form{"transposed_usual", {16, 8, 4, 4}, {{"strides", {2, 2}}, {"pads", {1, 1, 1, 1}}}, "", "ConvTranspose"},
+        Form{"transposed_dilated",
+             {5, 4, 3, 2},
+             {{"strides", {1, 3}}, {"dilations", {2, 3}}, {"pads", {1, 0, 4, 2}}, {"output_padding", {0, 2}}},
              "",
-             "ConvTranspose",
-             "host"},
-        Form{"transposed_longer",
-             {7, 3, 2, 2},
-             {{"strides", {2, 2}}, {"output_padding", {1, 0}}},
-             "",
-             "ConvTranspose",
-             "host"}),
+             "ConvTranspose"},
+        Form{"transposed_line_overlapping", {6, 3, 5}, {{"strides", {2}}, {"pads", {2, 1}}}, "", "ConvTranspose"},
+        Form{"transposed_same", {7, 3, 3, 3}, {{"strides", {2, 2}}}, "SAME_UPPER", "ConvTranspose", "host"},
+        Form{"transposed_groups", {8, 3, 3, 3}, {{"strides", {2, 2}}}, "", "ConvTranspose", "host", 2}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(OffloadTest, ImagesTooWideForTheConvolutionBufferRunInStrips) {
