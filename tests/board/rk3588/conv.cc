@@ -26,6 +26,11 @@ struct Fp16 {
   static constexpr Precision kPrecision = Precision::kFp16;
   static float widen(Stored value) { return half_to_float(value); }
 };
+struct Bf16 {
+  using Stored = uint16_t;
+  static constexpr Precision kPrecision = Precision::kBf16;
+  static float widen(Stored value) { return std::bit_cast<float>(static_cast<uint32_t>(value) << 16); }
+};
 
 template <typename Type>
 class Convolution {
@@ -43,7 +48,7 @@ class Convolution {
     }
     result_.positions = shape_.out_width * shape_.out_height;
     result_.channels = shape_.kernels;
-    result_.floating = Type::kPrecision == Precision::kFp16;
+    result_.floating = Type::kPrecision != Precision::kInt8;
     const size_t size = static_cast<size_t>(result_.positions) * result_.channels;
     if (result_.floating) {
       result_.floats.resize(size);
@@ -162,7 +167,7 @@ class Convolution {
   void add_tile(const float* a, const float* b, uint32_t depth, uint32_t position, uint32_t rows, uint32_t kernel,
                 uint32_t columns) {
     alignas(32) float tile[kTileRows][kTileColumns] = {};
-    if constexpr (Type::kPrecision == Precision::kFp16) {
+    if constexpr (Type::kPrecision != Precision::kInt8) {
       for (uint32_t r = 0; r < rows; ++r) std::copy_n(&result_.floats[index(position + r, kernel)], columns, tile[r]);
       accumulate_tile(a, b, depth, tile[0]);
       for (uint32_t r = 0; r < rows; ++r) std::copy_n(tile[r], columns, &result_.floats[index(position + r, kernel)]);
@@ -196,7 +201,7 @@ class Convolution {
             }
           }
           for (uint32_t i = 0; i < channels; ++i) {
-            if constexpr (Type::kPrecision == Precision::kFp16) {
+            if constexpr (Type::kPrecision != Precision::kInt8) {
               result_.floats[index(position, group + c + i)] = sums[i];
             } else {
               result_.integers[index(position, group + c + i)] = static_cast<int32_t>(sums[i]);
@@ -237,6 +242,7 @@ class Convolution {
 Accumulators convolve(const rknpu::ConvTask& task, std::span<const std::byte> features,
                       std::span<const std::byte> weights) {
   if (task.shape.in == Precision::kInt8) return Convolution<Int8>(task, features, weights).run();
+  if (task.shape.in == Precision::kBf16) return Convolution<Bf16>(task, features, weights).run();
   return Convolution<Fp16>(task, features, weights).run();
 }
 

@@ -84,6 +84,20 @@ TEST(Gemm, Fp16GivesFp32AndFp16) {
   }
 }
 
+TEST(Gemm, Bf16GivesFp32) {
+  TestBoard board;
+  Random random(42);
+  for (const auto& [m, k, n] : {std::tuple{4u, 32u, 16u}, {36u, 128u, 48u}, {8u, 1056u, 32u}}) {
+    SCOPED_TRACE(testing::Message() << m << " x " << k << " x " << n);
+    check(board, make_problem(board, gemm(m, k, n, Precision::kBf16, Precision::kFp32), random), as_is);
+  }
+  // Beyond what fp16 holds.
+  Problem p = make_problem(board, gemm(4, 32, 16, Precision::kBf16, Precision::kFp32), random);
+  for (uint32_t i = 0; i < 4 * 32; ++i) board.memory.put<uint16_t>(p.spec.features + i * 2, 0x4b00);  // 2^23
+  std::fill(p.input.begin(), p.input.end(), 0x1p23);
+  check(board, p, as_is);
+}
+
 TEST(Gemm, FeaturesAndResultsInRows) {
   TestBoard board;
   Random random(5);

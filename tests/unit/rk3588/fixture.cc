@@ -19,7 +19,9 @@ Options make_options(const std::vector<const char*>& assignments) {
   return options;
 }
 
-uint32_t bytes_of(Precision p) { return p == Precision::kInt8 ? 1 : p == Precision::kFp16 ? 2 : 4; }
+uint32_t bytes_of(Precision p) {
+  return p == Precision::kInt8 ? 1 : p == Precision::kFp16 || p == Precision::kBf16 ? 2 : 4;
+}
 uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
 Target target_of(uint16_t reg) {

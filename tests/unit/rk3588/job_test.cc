@@ -265,7 +265,7 @@ TEST_F(Job, RefusesWhatTheRegistersDoNotMakeSenseOf) {
   };
   const Case cases[] = {
       {p.spec, 0x100c, 1, "CONV_MODE is 1"},
-      {p.spec, 0x100c, 3u << 4 | 3u << 7, "IN_PRECISION is 3"},
+      {p.spec, 0x100c, 1u << 4 | 1u << 7, "IN_PRECISION is 1"},
       {p.spec, 0x100c, 2u << 7, "CNA.CONV_CON1.PROC_PRECISION is 2"},
       {p.spec, 0x100c, 1u << 30, "pixels have 1 to 4 channels"},
       {p.spec, 0x100c, 8u << 12, "ARGB_IN is 8, but NONALIGN_DMA is 0"},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference.h"
 
+#include <bit>
+
 #include "tests/board/rk3588/half.h"
 
 namespace npud::rk3588::test {
@@ -9,7 +11,9 @@ namespace {
 using rknpu::Precision;
 
 bool is_int8(const TaskSpec& s) { return s.in == Precision::kInt8; }
-uint32_t size_of(Precision p) { return p == Precision::kInt8 ? 1 : p == Precision::kFp16 ? 2 : 4; }
+uint32_t size_of(Precision p) {
+  return p == Precision::kInt8 ? 1 : p == Precision::kFp16 || p == Precision::kBf16 ? 2 : 4;
+}
 
 double random_value(const TaskSpec& s, Random& random) {
   if (is_int8(s)) return random.int8();
@@ -19,6 +23,8 @@ double random_value(const TaskSpec& s, Random& random) {
 void store(TestBoard& board, const TaskSpec& s, uint32_t base, uint64_t index, double value) {
   if (is_int8(s)) {
     board.memory.put(base + index, static_cast<int8_t>(value));
+  } else if (s.in == Precision::kBf16) {  // small multiples of 1/8: the upper half of a float holds them
+    board.memory.put(base + index * 2, static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
   } else {
     board.memory.put(base + index * 2, float_to_half(static_cast<float>(value)));
   }

@@ -13,9 +13,12 @@ constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 bool is_compute_precision(Precision in) { return in == Precision::kInt8 || in == Precision::kFp16; }
 
+bool is_input_precision(Precision in) { return is_compute_precision(in) || in == Precision::kBf16; }
+
 bool is_output_precision(Precision in, Precision out, bool depthwise) {
   if (in == Precision::kInt8)
     return out == Precision::kInt8 || ((out == Precision::kInt32 || out == Precision::kFp32) && !depthwise);
+  if (in == Precision::kBf16) return out == Precision::kFp32 && !depthwise;
   if (in == Precision::kFp16) return out == Precision::kFp16 || (out == Precision::kFp32 && !depthwise);
   return false;
 }
@@ -88,10 +91,10 @@ uint32_t conv_kernel_bytes(const ConvShape& s) {
 uint32_t conv_weight_bytes(const ConvShape& s) { return conv_kernel_bytes(s) * (s.depthwise ? 1 : s.kernels); }
 
 Refusal conv_shape_refusal(const ConvShape& s) {
-  if (!is_compute_precision(s.in)) return "the input precision must be int8 or fp16";
+  if (!is_input_precision(s.in)) return "the input precision must be int8, fp16 or bf16";
   if (!is_output_precision(s.in, s.out, s.depthwise)) {
     return s.depthwise ? "a depthwise convolution writes the precision it reads"
-                       : "int8 gives int32, fp32 or int8, fp16 gives fp32 or fp16";
+                       : "int8 gives int32, fp32 or int8, fp16 gives fp32 or fp16, bf16 gives fp32";
   }
   auto outside = [](const char* what, uint32_t value, uint32_t low, uint32_t high) -> Refusal {
     if (value >= low && value <= high) return std::nullopt;
@@ -133,6 +136,7 @@ Refusal conv_shape_refusal(const ConvShape& s) {
 }
 
 Refusal conv_refusal(const ConvShape& s) {
+  if (!is_compute_precision(s.in)) return "the input precision must be int8 or fp16";
   if (auto refusal = conv_shape_refusal(s)) return refusal;
   if (s.kernels > kSafeCubeExtent || s.out_height > kSafeCubeExtent) {
     return std::format("the output has {} channels and {} rows: beyond {} it is doubted", s.kernels, s.out_height,

@@ -35,6 +35,9 @@ using Refusal = std::optional<std::string>;
 
 // Input precisions npud computes in, and what may come out of them.
 bool is_compute_precision(Precision in);
+// Those and what else the hardware convolves and the board does: bf16, which is fp16 but for its code and results in
+// fp32 only (rockchip-npu-notes datatypes.md).
+bool is_input_precision(Precision in);
 // int8 -> int32, int8, and fp32 that holds the int32; fp16 -> fp32, fp16. Depthwise int8 writes int8 only: its int32
 // output lands at twice the stride (rockchip-npu-notes depthwise-conv.md).
 bool is_output_precision(Precision in, Precision out, bool depthwise);

@@ -78,8 +78,9 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
     d.refuse("CNA.CONV_CON1.CONV_MODE is {}: 0 (direct) and 3 (depthwise) are understood", mode);
   s.depthwise = mode == 3;
   s.in = static_cast<Precision>(d.bits(kCnaConvCon1, 6, 4));
-  if (!is_compute_precision(s.in))
-    d.refuse("CNA.CONV_CON1.IN_PRECISION is {}: 0 (int8) and 2 (fp16) are understood", static_cast<int>(s.in));
+  if (!is_input_precision(s.in))
+    d.refuse("CNA.CONV_CON1.IN_PRECISION is {}: 0 (int8), 2 (fp16) and 3 (bf16) are understood",
+             static_cast<int>(s.in));
   d.expect("CNA.CONV_CON1.PROC_PRECISION", d.bits(kCnaConvCon1, 9, 7), static_cast<uint32_t>(s.in));
   d.expect("CORE.MISC_CFG.PROC_PRECISION", d.bits(kCoreMiscCfg, 10, 8), static_cast<uint32_t>(s.in));
   d.expect("CORE.MISC_CFG.DW_EN", d.bit(kCoreMiscCfg, 1), s.depthwise);
@@ -104,7 +105,7 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
     s.kernels = s.channels;
   }
   // The CBUF is looked at below, by what the registers say rather than by what would be best.
-  if (auto refusal = is_compute_precision(s.in) ? conv_shape_refusal(s) : std::nullopt)
+  if (auto refusal = is_input_precision(s.in) ? conv_shape_refusal(s) : std::nullopt)
     d.refuse("the convolution is impossible: {}", *refusal);
   d.expect("CNA.DATA_SIZE2.DATAOUT_WIDTH", d.bits(kCnaDataSize2, 10, 0), s.out_width);
   d.expect("CNA.DATA_SIZE3.DATAOUT_ATOMICS", d.bits(kCnaDataSize3, 21, 0),
@@ -148,7 +149,7 @@ void decode_conv(Decoder& d, ConvTask& conv, const TaskRules& rules) {
     d.refuse("CNA.CBUF_CON0 gives {} banks to data and {} to weights: both need one at least, together at most {}",
              conv.data_banks, conv.weight_banks, kCbufBanks);
   }
-  if (rules.cbuf && is_compute_precision(s.in)) {
+  if (rules.cbuf && is_input_precision(s.in)) {
     if (const uint32_t need = feature_banks(s.width, s.height, s.channels, s.in); conv.data_banks < need) {
       d.refuse("CNA.CBUF_CON0.DATA_BANK is {}: the features need {}", conv.data_banks, need);
     }
@@ -248,6 +249,7 @@ void decode_elementwise_source(Decoder& d, const DpuTask& dpu, DpuElementwise& e
 void decode_elementwise(Decoder& d, DpuTask& dpu, bool rdma, DpuElementwise& ew) {
   if (d.bit(kDpuEwCfg, 0)) return;
   const bool integer = dpu.in == Precision::kInt8;
+  if (dpu.in == Precision::kBf16) d.refuse("DPU.EW_CFG.EW_BYPASS is 0: with bf16 this stage is not understood");
   // EW_EQUAL_EN stands beside max and min in programs that are right on silicon (rockchip-npu-notes ew_int_probe).
   if (d.bit(kDpuEwCfg, 20) || (d.bit(kDpuEwCfg, 21) && (d.bit(kDpuEwCfg, 2) || d.bits(kDpuEwCfg, 19, 16) > 1)))
     d.refuse("DPU.EW_CFG asks for comparisons: they are not understood");
@@ -375,7 +377,8 @@ void decode_dpu(Decoder& d, const std::optional<ConvTask>& conv, bool rdma, DpuT
   const bool to_fp16 = d.bit(kDpuOutCvtScale, 16), affine = dpu.lut && dpu.lut->affine;
   if (!affine && (d.bit(kDpuOutCvtShift, 31) || d.bits(kDpuOutCvtShift, 19, 12) != 0))
     d.refuse("DPU.OUT_CVT_SHIFT has a CVT_TYPE or MINUS_EXP: they are understood after the look-up tables");
-  if (dpu.in == Precision::kFp16) {
+  if (dpu.in == Precision::kBf16 && !conv) d.refuse("DPU.DATA_FORMAT.IN_PRECISION is 3 (bf16), but the DPU is alone");
+  if (dpu.in != Precision::kInt8) {
     d.expect("DPU.OUT_CVT_SCALE.FP32TOFP16_EN", to_fp16, dpu.out == Precision::kFp16);
     if (!affine && ((dpu.out_scale != 0 && dpu.out_scale != 1) || dpu.out_shift != 0 || dpu.out_offset != 0)) {
       d.refuse("DPU.OUT_CVT scales an fp16 result: scale 0 or 1, shift 0 and offset 0 are understood");
