@@ -51,7 +51,7 @@ struct rknpu_devfreq {
 	int config;
 	unsigned int nr_supplies;
 	bool supplies_on;
-	struct mutex rate_lock;
+	struct mutex rate_lock;		/* the next two, and the rate */
 	bool powered;
 	unsigned long hz;
 	u64 at_ns;
@@ -129,7 +129,7 @@ static int rknpu_devfreq_get_dev_status(struct device *dev, struct devfreq_dev_s
 
 /* Memories (the second) never below cores. The OPP core has the clock low while this runs. */
 static int rknpu_devfreq_set_voltages(struct device *dev, struct dev_pm_opp *from, struct dev_pm_opp *to, struct regulator **supplies,
-			unsigned int count)
+				      unsigned int count)
 {
 	struct rknpu_node *node = dev_get_drvdata(dev);
 	struct rknpu_devfreq *df = node->rdev->devfreq;

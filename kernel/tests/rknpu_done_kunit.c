@@ -127,7 +127,8 @@ static void teach(struct rknpu_done *done, struct core *core)
 	core->tasks = 20;
 	core->task_us = 20000;
 	core->hangs_after = UINT_MAX;
-	core->end_us = core->line_us = core->start_us + core->tasks * core->task_us;
+	core->end_us = core->start_us + core->tasks * core->task_us;
+	core->line_us = core->end_us;
 	core->lag_us = 0;
 	core->spurious_us = U64_MAX;
 	run(done, core);
@@ -294,7 +295,8 @@ static void a_core_that_hangs_behind_a_spurious_interrupt_times_out(struct kunit
 			draw_chunk(&rng, &core);
 			core.hangs_after = draw(&rng, 0, core.tasks - 1);
 			core.spurious_us = core.start_us + draw(&rng, 0, LIMIT_US / 2);
-			core.end_us = core.line_us = U64_MAX;
+			core.end_us = U64_MAX;
+			core.line_us = U64_MAX;
 			if (i >= RKNPU_WITNESS_LIES)
 				core.spurious_us = U64_MAX;
 			course = run(&done, &core);

@@ -11,7 +11,7 @@
 
 #define CORES		3
 #define CORE_BYTES	0x10000
-#define EVENTS		256
+#define MAX_EVENTS		256
 #define BLOCK_DIR	0x4000	/* the empty directory */
 
 enum event_kind { WROTE, ASSERTED, DEASSERTED, IRQ_OFF, IRQ_ON };
@@ -38,7 +38,7 @@ static const u32 bank_at[] = { 0x9000, 0xa000, 0x1a000, 0x2a000 };
 
 static struct {
 	struct kunit *test;
-	struct event events[EVENTS];
+	struct event events[MAX_EVENTS];
 	unsigned int count;
 	u32 in_reset;
 	struct bank banks[ARRAY_SIZE(bank_at)];
@@ -49,7 +49,7 @@ static struct {
 
 static void note(enum event_kind kind, u32 at, u32 value)
 {
-	KUNIT_ASSERT_LT(hw.test, hw.count, EVENTS);
+	KUNIT_ASSERT_LT(hw.test, hw.count, MAX_EVENTS);
 	hw.events[hw.count++] = (struct event) { .kind = kind, .at = at, .value = value };
 }
 
@@ -85,7 +85,11 @@ static void mock_irq(unsigned int irq, bool on);
 
 /* Trace events need the module that has them. */
 #define RKNPU_TRACE_H
-#define trace_core_reset(core, result)	do { } while (0)
+struct rknpu_core;
+
+static void trace_core_reset(const struct rknpu_core *core, int result)
+{
+}
 
 #include "../rknpu/rknpu_done.c"
 #include "../rknpu/rknpu_pgtable.c"
@@ -258,7 +262,7 @@ static int regs_test_init(struct kunit *test)
 	return 0;
 }
 
-/* Where the event is, or EVENTS. */
+/* Where the event is, or MAX_EVENTS. */
 static unsigned int find(enum event_kind kind, u32 at, u32 value, unsigned int from)
 {
 	unsigned int i;
@@ -266,7 +270,7 @@ static unsigned int find(enum event_kind kind, u32 at, u32 value, unsigned int f
 	for (i = from; i < hw.count; i++)
 		if (hw.events[i].kind == kind && hw.events[i].at == at && hw.events[i].value == value)
 			return i;
-	return EVENTS;
+	return MAX_EVENTS;
 }
 
 /* --- cores ---------------------------------------------------------------------------------------------------------------------- */
@@ -336,14 +340,14 @@ static void a_reset_is_masked_and_touched_by_nobody(struct kunit *test)
 	KUNIT_EXPECT_LT(test, find(WROTE, 2 * CORE_BYTES + RKNPU_PC_INT_CLEAR, RKNPU_INT_ALL, deassert), on);
 	KUNIT_EXPECT_EQ(test, on, hw.count - 1);
 	/* Nobody else's. */
-	KUNIT_EXPECT_EQ(test, find(ASSERTED, 0, 0, 0), EVENTS);
-	KUNIT_EXPECT_EQ(test, find(ASSERTED, 1, 0, 0), EVENTS);
+	KUNIT_EXPECT_EQ(test, find(ASSERTED, 0, 0, 0), MAX_EVENTS);
+	KUNIT_EXPECT_EQ(test, find(ASSERTED, 1, 0, 0), MAX_EVENTS);
 }
 
 static void the_last_resort_has_all_in_reset_at_once(struct kunit *test)
 {
 	struct rknpu_device *rdev = test->priv;
-	unsigned int i, first_out = EVENTS;
+	unsigned int i, first_out = MAX_EVENTS;
 
 	KUNIT_ASSERT_EQ(test, rknpu_cores_reset_together(rdev), 0);
 	for (i = 0; i < CORES; i++)
@@ -433,7 +437,8 @@ static void a_forced_reset_is_waited_for(struct kunit *test)
 {
 	struct rknpu_device *rdev = test->priv;
 
-	hw.banks[0] = hw.banks[1] = (struct bank) { .dir = 0x5000, .paging = true };
+	hw.banks[0] = (struct bank) { .dir = 0x5000, .paging = true };
+	hw.banks[1] = hw.banks[0];
 	KUNIT_EXPECT_EQ(test, bank_force_reset(&rdev->units[0]), 0);
 	KUNIT_EXPECT_EQ(test, bank_after_reset(&rdev->units[0]), 0);
 	KUNIT_EXPECT_EQ(test, hw.banks[1].dir, BLOCK_DIR);
