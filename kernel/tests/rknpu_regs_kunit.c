@@ -201,7 +201,7 @@ void rknpu_sched_kick(struct rknpu_device *rdev)
 	hw.kicks++;
 }
 
-int rknpu_mmu_wait_idle(struct rknpu_mmu_unit *unit)
+int rknpu_mmu_wait_idle(struct rknpu_core *core)
 {
 	return 0;
 }
