@@ -21,7 +21,8 @@ static void watch_chunk_done(struct rknpu_core *core)
 	spin_lock_irq(&core->irq_lock);
 	core->armed = false;
 	core->complete = false;
-	part->int_status = core->done.seen_bits;
+	/* Somebody who looked saw bits that nobody asked for. */
+	part->int_status = core->done.seen_bits & chunk->int_mask;
 	if (!core->done.line)
 		atomic64_inc(&core->rdev->lost_irqs);
 	spin_unlock_irq(&core->irq_lock);
