@@ -236,12 +236,13 @@ static int core_halt(struct rknpu_core *core)
 
 	core_disarm(core);
 	/*
-	 * First the core, then its MMU: as long as the core can do DMA the space that it does it in must stay what it is. Only when the reset
-	 * has ended all its transactions is the bank's fault, if any, acknowledged (before, it would replay the access) and its table
-	 * changed.
+	 * First the core, then its MMU: as long as the core can do DMA the space that it does it in must stay
+	 * what it is.
+	 * Only when the reset has ended all its transactions is the bank's fault, if any,
+	 * acknowledged (before, it would replay the access) and its table changed.
 	 *
-	 * While the core is in reset nobody may touch it or its banks: no handler on the interrupt line, ours or the IOMMU driver's, and nobody who
-	 * zaps, for which the unit's lock is held.
+	 * While the core is in reset nobody may touch it or its banks: no handler on the interrupt line,
+	 * ours or the IOMMU driver's, and nobody who zaps, for which the unit's lock is held.
 	 */
 	if (!core->can_reset)
 		return core_after_reset(core, rknpu_mmu_wait_idle(core));

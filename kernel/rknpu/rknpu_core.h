@@ -83,19 +83,29 @@ struct device *rknpu_core_dev(struct rknpu_core *core);
 
 /* Process context, core powered. Starts a chunk; the MMU must hold the job's space. */
 void rknpu_core_start(struct rknpu_core *core, const struct rknpu_chunk *chunk, bool pingpong, u32 task_base);
-/* Looks at the hardware as the interrupt handler does. @last: the chunk's time is over. *raw is INT_RAW. */
+/*
+ * Looks at the hardware as the interrupt handler does.
+ * @last: the chunk's time is over.
+ * *raw is INT_RAW.
+ */
 enum rknpu_verdict rknpu_core_poll(struct rknpu_core *core, bool last, u32 *raw);
 /*
- * Stops the core, whatever it does. After 0 no DMA of it is under way or will be. Errors mean that this isn't certain: the caller must
- * treat the core as dead and keep what it could reach. The reset may have taken the registers of its MMU along: before the next
- * job, rknpu_mmu_after_reset() or rknpu_mmu_must_reattach().
+ * Stops the core, whatever it does.
+ * After 0 no DMA of it is under way or will be.
+ * Errors mean that this isn't certain: the caller must treat the core as dead and keep what it could reach.
+ * The reset may have taken the registers of its MMU along:
+ * before the next job, rknpu_mmu_after_reset() or rknpu_mmu_must_reattach().
  */
 int rknpu_core_halt(struct rknpu_core *core);
 /* The same, of a core that runs nothing, so that nothing of its last owner is left in it. */
 int rknpu_core_scrub(struct rknpu_core *core);
 /* As rknpu_core_halt(), and the MMU, too, for a core behind whose unit nothing else runs. */
 int rknpu_core_stop(struct rknpu_core *core);
-/* All at once, which none of them runs behind. Those that didn't come out of it. Their MMUs as after rknpu_core_halt(). */
+/*
+ * All at once, which none of them runs behind.
+ * Those that didn't come out of it.
+ * Their MMUs as after rknpu_core_halt().
+ */
 u32 rknpu_cores_reset_together(struct rknpu_device *rdev);
 int rknpu_core_request_irq(struct rknpu_core *core);
 /* Takes the handler's right to touch registers away, or gives it. */
@@ -103,7 +113,10 @@ void rknpu_core_irq_enable(struct rknpu_core *core, bool on);
 /* From the iommu back end's fault handler, in interrupt context. */
 void rknpu_core_report_fault(struct rknpu_core *core, u64 iova, bool write, bool certain);
 
-/* How long each core has worked until *now_ns, a job that runs included. Any context but the interrupt handlers'. */
+/*
+ * How long each core has worked until *now_ns, a job that runs included.
+ * Any context but the interrupt handlers'.
+ */
 void rknpu_cores_busy_ns(struct rknpu_device *rdev, u64 *now_ns, u64 *busy_ns);
 
 #endif /* RKNPU_CORE_H */

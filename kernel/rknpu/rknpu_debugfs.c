@@ -14,15 +14,15 @@
 
 #define LOAD_MIN_NS	(100 * NSEC_PER_MSEC)	/* between two samples of the load */
 
-static int version_show(struct seq_file *m, void *unused)
+static int dbg_version_show(struct seq_file *m, void *unused)
 {
 	seq_printf(m, "RKNPU driver: v%d.%d.%d\n", RKNPU_DRM_VERSION_MAJOR, RKNPU_DRM_VERSION_MINOR, RKNPU_DRM_VERSION_PATCH);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(version);
+DEFINE_SHOW_ATTRIBUTE(dbg_version);
 
 /* Of the time since the last reading, a tenth of a second at least. */
-static void sample_load(struct rknpu_device *rdev, unsigned int *percent)
+static void dbg_sample_load(struct rknpu_device *rdev, unsigned int *percent)
 {
 	u64 now, busy[RKNPU_MAX_CORES];
 	unsigned int i;
@@ -43,12 +43,12 @@ static void sample_load(struct rknpu_device *rdev, unsigned int *percent)
 	mutex_unlock(&rdev->load_lock);
 }
 
-static int load_show(struct seq_file *m, void *unused)
+static int dbg_load_show(struct seq_file *m, void *unused)
 {
 	struct rknpu_device *rdev = m->private;
 	unsigned int percent[RKNPU_MAX_CORES], i;
 
-	sample_load(rdev, percent);
+	dbg_sample_load(rdev, percent);
 	seq_puts(m, "NPU load: ");
 	if (rdev->nr_cores == 1)
 		seq_printf(m, " %u%%", percent[0]);
@@ -58,34 +58,34 @@ static int load_show(struct seq_file *m, void *unused)
 	seq_putc(m, '\n');
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(load);
+DEFINE_SHOW_ATTRIBUTE(dbg_load);
 
-static int power_show(struct seq_file *m, void *unused)
+static int dbg_power_show(struct seq_file *m, void *unused)
 {
 	seq_puts(m, rknpu_power_is_on(m->private) ? "on\n" : "off\n");
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(power);
+DEFINE_SHOW_ATTRIBUTE(dbg_power);
 
-static int freq_show(struct seq_file *m, void *unused)
+static int dbg_freq_show(struct seq_file *m, void *unused)
 {
 	long hz = rknpu_power_frequency(m->private);
 
 	seq_printf(m, "%ld\n", hz > 0 ? hz : 0);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(freq);
+DEFINE_SHOW_ATTRIBUTE(dbg_freq);
 
-static int volt_show(struct seq_file *m, void *unused)
+static int dbg_volt_show(struct seq_file *m, void *unused)
 {
 	long uv = rknpu_power_voltage(m->private);
 
 	seq_printf(m, "%ld\n", uv > 0 ? uv : 0);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(volt);
+DEFINE_SHOW_ATTRIBUTE(dbg_volt);
 
-static int delayms_show(struct seq_file *m, void *unused)
+static int dbg_delayms_show(struct seq_file *m, void *unused)
 {
 	struct rknpu_device *rdev = m->private;
 
@@ -93,12 +93,12 @@ static int delayms_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-static int delayms_open(struct inode *inode, struct file *file)
+static int dbg_delayms_open(struct inode *inode, struct file *file)
 {
-	return single_open(file, delayms_show, inode->i_private);
+	return single_open(file, dbg_delayms_show, inode->i_private);
 }
 
-static ssize_t delayms_write(struct file *file, const char __user *buf, size_t len, loff_t *pos)
+static ssize_t dbg_delayms_write(struct file *file, const char __user *buf, size_t len, loff_t *pos)
 {
 	struct rknpu_device *rdev = ((struct seq_file *)file->private_data)->private;
 	unsigned int delay_ms;
@@ -112,28 +112,28 @@ static ssize_t delayms_write(struct file *file, const char __user *buf, size_t l
 	return len;
 }
 
-static const struct file_operations delayms_fops = {
+static const struct file_operations dbg_delayms_fops = {
 	.owner = THIS_MODULE,
-	.open = delayms_open,
+	.open = dbg_delayms_open,
 	.read = seq_read,
-	.write = delayms_write,
+	.write = dbg_delayms_write,
 	.llseek = seq_lseek,
 	.release = single_release,
 };
 
-static int reset_show(struct seq_file *m, void *unused)
+static int dbg_reset_show(struct seq_file *m, void *unused)
 {
 	seq_puts(m, "on\n");
 	return 0;
 }
 
-static int reset_open(struct inode *inode, struct file *file)
+static int dbg_reset_open(struct inode *inode, struct file *file)
 {
-	return single_open(file, reset_show, inode->i_private);
+	return single_open(file, dbg_reset_show, inode->i_private);
 }
 
 /* "1": reset the cores that run nothing, and give dead ones another chance. */
-static ssize_t reset_write(struct file *file, const char __user *buf, size_t len, loff_t *pos)
+static ssize_t dbg_reset_write(struct file *file, const char __user *buf, size_t len, loff_t *pos)
 {
 	struct rknpu_device *rdev = ((struct seq_file *)file->private_data)->private;
 	bool yes;
@@ -146,26 +146,26 @@ static ssize_t reset_write(struct file *file, const char __user *buf, size_t len
 	return len;
 }
 
-static const struct file_operations reset_fops = {
+static const struct file_operations dbg_reset_fops = {
 	.owner = THIS_MODULE,
-	.open = reset_open,
+	.open = dbg_reset_open,
 	.read = seq_read,
-	.write = reset_write,
+	.write = dbg_reset_write,
 	.llseek = seq_lseek,
 	.release = single_release,
 };
 
 /* On-chip memory, of which this driver gives out none. */
-static int mm_show(struct seq_file *m, void *unused)
+static int dbg_mm_show(struct seq_file *m, void *unused)
 {
 	seq_puts(m, "SRAM bitmap: not used\nSRAM total size: 0, used: 0, free: 0\n");
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(mm);
+DEFINE_SHOW_ATTRIBUTE(dbg_mm);
 
 /* --- npud/ -------------------------------------------------------------------------------------------------------------------- */
 
-static int state_show(struct seq_file *m, void *unused)
+static int dbg_state_show(struct seq_file *m, void *unused)
 {
 	struct rknpu_device *rdev = m->private;
 	unsigned int i;
@@ -189,9 +189,9 @@ static int state_show(struct seq_file *m, void *unused)
 		seq_printf(m, "unit%u cores %#x powered %d\n", i, rdev->units[i].cores, READ_ONCE(rdev->units[i].powered));
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(state);
+DEFINE_SHOW_ATTRIBUTE(dbg_state);
 
-static int spaces_show(struct seq_file *m, void *unused)
+static int dbg_spaces_show(struct seq_file *m, void *unused)
 {
 	struct rknpu_device *rdev = m->private;
 	struct rknpu_space *space;
@@ -208,9 +208,9 @@ static int spaces_show(struct seq_file *m, void *unused)
 	mutex_unlock(&rdev->list_lock);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(spaces);
+DEFINE_SHOW_ATTRIBUTE(dbg_spaces);
 
-static int jobs_show(struct seq_file *m, void *unused)
+static int dbg_jobs_show(struct seq_file *m, void *unused)
 {
 	struct rknpu_device *rdev = m->private;
 	struct rknpu_file *file;
@@ -229,9 +229,9 @@ static int jobs_show(struct seq_file *m, void *unused)
 	mutex_unlock(&rdev->list_lock);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(jobs);
+DEFINE_SHOW_ATTRIBUTE(dbg_jobs);
 
-static int faults_show(struct seq_file *m, void *unused)
+static int dbg_faults_show(struct seq_file *m, void *unused)
 {
 	struct rknpu_device *rdev = m->private;
 	struct rknpu_file *file;
@@ -249,7 +249,7 @@ static int faults_show(struct seq_file *m, void *unused)
 	mutex_unlock(&rdev->list_lock);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(faults);
+DEFINE_SHOW_ATTRIBUTE(dbg_faults);
 
 void rknpu_debugfs_init(struct rknpu_device *rdev)
 {
@@ -261,19 +261,19 @@ void rknpu_debugfs_init(struct rknpu_device *rdev)
 	/* A kernel with the vendor's driver built in has the name taken. */
 	if (IS_ERR(rdev->debugfs))
 		rdev->debugfs = debugfs_create_dir("npud_rknpu", NULL);
-	debugfs_create_file("version", 0444, rdev->debugfs, rdev, &version_fops);
-	debugfs_create_file("load", 0444, rdev->debugfs, rdev, &load_fops);
-	debugfs_create_file("power", 0444, rdev->debugfs, rdev, &power_fops);
-	debugfs_create_file("freq", 0444, rdev->debugfs, rdev, &freq_fops);
-	debugfs_create_file("volt", 0444, rdev->debugfs, rdev, &volt_fops);
-	debugfs_create_file("delayms", 0644, rdev->debugfs, rdev, &delayms_fops);
-	debugfs_create_file("reset", 0644, rdev->debugfs, rdev, &reset_fops);
-	debugfs_create_file("mm", 0444, rdev->debugfs, rdev, &mm_fops);
+	debugfs_create_file("version", 0444, rdev->debugfs, rdev, &dbg_version_fops);
+	debugfs_create_file("load", 0444, rdev->debugfs, rdev, &dbg_load_fops);
+	debugfs_create_file("power", 0444, rdev->debugfs, rdev, &dbg_power_fops);
+	debugfs_create_file("freq", 0444, rdev->debugfs, rdev, &dbg_freq_fops);
+	debugfs_create_file("volt", 0444, rdev->debugfs, rdev, &dbg_volt_fops);
+	debugfs_create_file("delayms", 0644, rdev->debugfs, rdev, &dbg_delayms_fops);
+	debugfs_create_file("reset", 0644, rdev->debugfs, rdev, &dbg_reset_fops);
+	debugfs_create_file("mm", 0444, rdev->debugfs, rdev, &dbg_mm_fops);
 	npud = debugfs_create_dir("npud", rdev->debugfs);
-	debugfs_create_file("state", 0444, npud, rdev, &state_fops);
-	debugfs_create_file("spaces", 0444, npud, rdev, &spaces_fops);
-	debugfs_create_file("jobs", 0444, npud, rdev, &jobs_fops);
-	debugfs_create_file("faults", 0444, npud, rdev, &faults_fops);
+	debugfs_create_file("state", 0444, npud, rdev, &dbg_state_fops);
+	debugfs_create_file("spaces", 0444, npud, rdev, &dbg_spaces_fops);
+	debugfs_create_file("jobs", 0444, npud, rdev, &dbg_jobs_fops);
+	debugfs_create_file("faults", 0444, npud, rdev, &dbg_faults_fops);
 	rknpu_observe_debugfs(rdev, npud);
 }
 

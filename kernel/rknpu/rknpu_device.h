@@ -43,14 +43,17 @@ struct rknpu_device {
 	u32 hw_version;
 
 	/*
-	 * The state machine of jobs and cores runs on one thread, which alone starts and stops cores. All others hand it requests
-	 * under @lock and kick @work.
+	 * The state machine of jobs and cores runs on one thread, which alone starts and stops cores.
+	 * All others hand it requests under @lock and kick @work.
 	 */
 	struct kthread_worker *worker;
 	struct kthread_work work;
 	struct hrtimer tick;
 
-	/* Worker: cores don't start what they are given. Nothing starts until all are idle and were reset. */
+	/*
+	 * Worker: cores don't start what they are given.
+	 * Nothing starts until all are idle and were reset.
+	 */
 	enum rknpu_last_resort last_resort;
 
 	spinlock_t lock;		/* @queue, job states and links, requests, @dead, @gone, units' live */

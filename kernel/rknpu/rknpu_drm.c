@@ -43,8 +43,8 @@ static bool rknpu_fop_allowed(struct file *filp, unsigned int cmd)
 }
 
 /*
- * An unbind waits for ioctls under way; a submit among them ends when its job does.
- * drm_dev_enter() would do, but what it takes is common to all DRM devices, whose unplugging would then wait for our jobs.
+ * An unbind waits for ioctls under way; a submit among them ends when its job does. drm_dev_enter() would do,
+ * but what it takes is common to all DRM devices, whose unplugging would then wait for our jobs.
  */
 static long rknpu_fop_call(struct file *filp, unsigned int cmd, unsigned long arg,
 			   long (*call)(struct file *filp, unsigned int cmd, unsigned long arg))

@@ -2,11 +2,11 @@
 /*
  * Binding: which platform devices make up an NPU.
  *
- *  - "rockchip,rk3588-rknpu" and its kin (vendor's binding): one node, all cores;
- *  - "rockchip,rk3588-rknn-core" (mainline's): a node per core; those with one parent are one NPU, which is there when all are;
- *  - "rk3588-rknpu-bank" (no device tree): as the first.
- * Windows named mmu0, mmu1, … (without device tree: those after the cores') are MMU banks, which the driver then runs itself; else the
- * nodes must have an IOMMU.
+ * - "rockchip,rk3588-rknpu" and its kin (vendor's binding): one node, all cores; - "rockchip,rk3588-rknn-core"
+ * (mainline's): a node per core; those with one parent are one NPU, which is there when all are; -
+ * "rk3588-rknpu-bank" (no device tree): as the first.
+ * Windows named mmu0, mmu1, … (without device tree:
+ * those after the cores') are MMU banks, which the driver then runs itself; else the nodes must have an IOMMU.
  */
 #include <linux/module.h>
 #include <linux/of.h>
@@ -52,7 +52,7 @@ static const struct platform_device_id rknpu_id_table[] = {
 };
 MODULE_DEVICE_TABLE(platform, rknpu_id_table);
 
-static unsigned int count_siblings(struct device *dev)
+static unsigned int drv_count_siblings(struct device *dev)
 {
 	struct device_node *child;
 	unsigned int n = 0;
@@ -63,7 +63,7 @@ static unsigned int count_siblings(struct device *dev)
 	return n;
 }
 
-static struct rknpu_group *group_get(const void *key, unsigned int expected)
+static struct rknpu_group *drv_group_get(const void *key, unsigned int expected)
 {
 	struct rknpu_group *group;
 
@@ -80,7 +80,7 @@ static struct rknpu_group *group_get(const void *key, unsigned int expected)
 	return group;
 }
 
-static void group_add(struct rknpu_group *group, struct rknpu_node *node)
+static void drv_group_add(struct rknpu_group *group, struct rknpu_node *node)
 {
 	struct rknpu_node *pos;
 
@@ -94,7 +94,7 @@ static void group_add(struct rknpu_group *group, struct rknpu_node *node)
 	list_add_tail(&node->link, &group->nodes);
 }
 
-static void group_remove(struct rknpu_node *node)
+static void drv_group_remove(struct rknpu_node *node)
 {
 	struct rknpu_group *group = node->group;
 
@@ -128,17 +128,17 @@ static int rknpu_probe(struct platform_device *pdev)
 
 	mutex_lock(&groups_lock);
 	if (match->per_core)
-		group = group_get(pdev->dev.of_node->parent, min(count_siblings(&pdev->dev), node->soc->cores));
+		group = drv_group_get(pdev->dev.of_node->parent, min(drv_count_siblings(&pdev->dev), node->soc->cores));
 	else
-		group = group_get(pdev, 1);
+		group = drv_group_get(pdev, 1);
 	if (!group) {
 		ret = -ENOMEM;
 	} else {
-		group_add(group, node);
+		drv_group_add(group, node);
 		if (group->nr_nodes == group->expected)
 			ret = rknpu_npu_create(group);
 		if (ret)
-			group_remove(node);
+			drv_group_remove(node);
 	}
 	mutex_unlock(&groups_lock);
 	return ret;
@@ -151,7 +151,7 @@ static void rknpu_remove(struct platform_device *pdev)
 	mutex_lock(&groups_lock);
 	if (node->group->rdev)
 		rknpu_npu_destroy(node->group);
-	group_remove(node);
+	drv_group_remove(node);
 	mutex_unlock(&groups_lock);
 }
 

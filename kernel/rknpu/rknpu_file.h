@@ -96,7 +96,10 @@ void rknpu_file_postclose(struct drm_device *drm, struct drm_file *drm_file);
 /* Before the DRM core takes the handles away: the file's jobs end. */
 void rknpu_file_quiesce(struct rknpu_file *file);
 void rknpu_file_put(struct rknpu_file *file);
-/* The open file with the lowest number above @id, with a reference, or NULL: for who does something to each without list_lock. */
+/*
+ * The open file with the lowest number above @id, with a reference, or NULL:
+ * for who does something to each without list_lock.
+ */
 struct rknpu_file *rknpu_file_next(struct rknpu_device *rdev, u64 id);
 /* The hardware goes: the file keeps neither its power nor its clock. */
 void rknpu_file_let_go(struct rknpu_file *file);

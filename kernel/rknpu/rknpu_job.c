@@ -80,7 +80,10 @@ void rknpu_job_move(struct rknpu_job *job, enum rknpu_job_state to)
 	}
 }
 
-/* On the reaper: what a job holds may be the last of its kind, and taking that apart takes locks and may wait for the worker. */
+/*
+ * On the reaper: what a job holds may be the last of its kind,
+ * and taking that apart takes locks and may wait for the worker.
+ */
 static void job_reap(struct work_struct *work)
 {
 	struct rknpu_job *job = container_of(work, struct rknpu_job, reap);
@@ -119,7 +122,7 @@ void rknpu_job_put(struct rknpu_job *job)
 	kref_put(&job->ref, job_release);
 }
 
-static void write_back(struct rknpu_job *job)
+static void job_write_back(struct rknpu_job *job)
 {
 	unsigned int i;
 
@@ -152,7 +155,7 @@ static void job_settle(struct rknpu_job *job, enum rknpu_job_state to, int resul
 /* … and said, once, by whoever decided it. */
 static void job_announce(struct rknpu_job *job)
 {
-	write_back(job);
+	job_write_back(job);
 	rknpu_uid_uncharge_job(job->file->uid);
 	rknpu_fence_signal(job->fence, job->result);
 	complete_all(&job->done);
@@ -175,8 +178,11 @@ void rknpu_job_end(struct rknpu_job *job, enum rknpu_job_state to, int result)
 
 /* --- fences to wait for ------------------------------------------------------------------------------------------------------- */
 
-/* A fence signalled, or all were added: whoever brings the count to zero queues the job. Any context. */
-static void deps_done(struct rknpu_job *job)
+/*
+ * A fence signalled, or all were added: whoever brings the count to zero queues the job.
+ * Any context.
+ */
+static void job_deps_done(struct rknpu_job *job)
 {
 	struct rknpu_device *rdev = job->rdev;
 	unsigned long flags;
@@ -190,19 +196,19 @@ static void deps_done(struct rknpu_job *job)
 	rknpu_sched_kick(rdev);
 }
 
-static void dep_signalled(struct dma_fence *fence, struct dma_fence_cb *cb)
+static void job_dep_signalled(struct dma_fence *fence, struct dma_fence_cb *cb)
 {
 	struct rknpu_job_dep *dep = container_of(cb, struct rknpu_job_dep, cb);
 	struct rknpu_job *job = dep->job;
 
 	if (dep->explicit && fence->error)
 		atomic_cmpxchg(&job->deps_error, 0, fence->error);
-	deps_done(job);
+	job_deps_done(job);
 	rknpu_job_put(job);
 }
 
 /* Arming and disarming exclude each other, or a callback could be removed that is just being added. */
-static void deps_arm(struct rknpu_job *job)
+static void job_deps_arm(struct rknpu_job *job)
 {
 	unsigned int i;
 
@@ -212,7 +218,7 @@ static void deps_arm(struct rknpu_job *job)
 
 		dep->job = rknpu_job_get(job);
 		atomic_inc(&job->deps_left);
-		if (dma_fence_add_callback(dep->fence, &dep->cb, dep_signalled)) {
+		if (dma_fence_add_callback(dep->fence, &dep->cb, job_dep_signalled)) {
 			/* signalled before */
 			if (dep->explicit && dep->fence->error)
 				atomic_cmpxchg(&job->deps_error, 0, dep->fence->error);
@@ -222,10 +228,10 @@ static void deps_arm(struct rknpu_job *job)
 		}
 	}
 	mutex_unlock(&job->deps_lock);
-	deps_done(job);
+	job_deps_done(job);
 }
 
-static void deps_disarm(struct rknpu_job *job)
+static void job_deps_disarm(struct rknpu_job *job)
 {
 	unsigned int i;
 
@@ -237,7 +243,7 @@ static void deps_disarm(struct rknpu_job *job)
 }
 
 /* Takes the reference over, in any case. */
-static int deps_add(struct rknpu_job *job, struct dma_fence *fence, bool explicit)
+static int job_deps_add(struct rknpu_job *job, struct dma_fence *fence, bool explicit)
 {
 	struct rknpu_job_dep *deps;
 
@@ -251,18 +257,20 @@ static int deps_add(struct rknpu_job *job, struct dma_fence *fence, bool explici
 	return 0;
 }
 
-static int deps_add_fd(struct rknpu_job *job, int fd)
+static int job_deps_add_fd(struct rknpu_job *job, int fd)
 {
 	struct dma_fence *fence = sync_file_get_fence(fd);
 
-	return fence ? deps_add(job, fence, true) : -EINVAL;
+	return fence ? job_deps_add(job, fence, true) : -EINVAL;
 }
 
 /*
- * What others do with a buffer comes before this job: a job names no buffers, so each shared one of its space counts as read and written. Jobs of
- * one file don't wait for each other; they never did in this interface, and three threads on three cores live by it.
+ * What others do with a buffer comes before this job:
+ * a job names no buffers, so each shared one of its space counts as read and written.
+ * Jobs of one file don't wait for each other;
+ * they never did in this interface, and three threads on three cores live by it.
  */
-static int deps_add_resv(struct rknpu_job *job, struct dma_resv *resv)
+static int job_deps_add_resv(struct rknpu_job *job, struct dma_resv *resv)
 {
 	struct dma_resv_iter cursor;
 	struct dma_fence *fence;
@@ -272,7 +280,7 @@ static int deps_add_resv(struct rknpu_job *job, struct dma_resv *resv)
 	dma_resv_for_each_fence(&cursor, resv, DMA_RESV_USAGE_READ, fence) {
 		if (rknpu_fence_is_of_file(fence, job->file->id) || dma_fence_is_signaled(fence))
 			continue;
-		ret = deps_add(job, dma_fence_get(fence), false);
+		ret = job_deps_add(job, dma_fence_get(fence), false);
 		if (ret)
 			return ret;
 	}
@@ -299,15 +307,18 @@ void rknpu_job_cancel(struct rknpu_job *job, int error)
 	}
 	spin_unlock_irq(&rdev->lock);
 	if (mine) {
-		deps_disarm(job);
+		job_deps_disarm(job);
 		job_announce(job);
 	} else {
 		rknpu_sched_kick(rdev);
 	}
 }
 
-/* Under rdev->lock. What is to be cancelled next, jobs that don't run first, or one more of those that end would start another. */
-static struct rknpu_job *next_to_cancel(struct rknpu_file *file, u32 cores, u64 last, bool *told)
+/*
+ * Under rdev->lock.
+ * What is to be cancelled next, jobs that don't run first, or one more of those that end would start another.
+ */
+static struct rknpu_job *job_next_to_cancel(struct rknpu_file *file, u32 cores, u64 last, bool *told)
 {
 	struct rknpu_job *job, *running = NULL, *ending = NULL;
 
@@ -336,7 +347,7 @@ void rknpu_job_cancel_file(struct rknpu_file *file, u32 cores, int error)
 	/* Those that were there when the call came; a file that must not get more was told so before. */
 	do {
 		spin_lock_irq(&rdev->lock);
-		job = next_to_cancel(file, cores, last, &told);
+		job = job_next_to_cancel(file, cores, last, &told);
 		if (job)
 			rknpu_job_get(job);
 		spin_unlock_irq(&rdev->lock);
@@ -353,11 +364,12 @@ void rknpu_job_cancel_file(struct rknpu_file *file, u32 cores, int error)
 /* --- submit ------------------------------------------------------------------------------------------------------------------- */
 
 /*
- * What the cores will be given, copied while nobody else can change the copy. Only the first task of a chunk, which the program
- * controller is pointed at, and the last, whose interrupt ends it, count; what is between is chained by the commands themselves, which
- * the page tables keep within the space.
+ * What the cores will be given, copied while nobody else can change the copy.
+ * Only the first task of a chunk, which the program controller is pointed at, and the last, whose interrupt
+ * ends it, count; what is between is chained by the commands themselves, which the page tables keep within the
+ * space.
  */
-static int copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, u32 number, const char **why)
+static int job_copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, u32 number, const char **why)
 {
 	const struct rknpu_soc *soc = job->rdev->soc;
 	u32 most = GENMASK(soc->task_bits - 1, 0), i;
@@ -397,7 +409,7 @@ static int copy_part(struct rknpu_job *job, struct rknpu_part *part, u32 start, 
 }
 
 /* The priority that is asked for is a wish, and becomes what the file may have. */
-static int check_rights(struct rknpu_file *file, struct rknpu_submit *args, struct rknpu_split *split)
+static int job_check_rights(struct rknpu_file *file, struct rknpu_submit *args, struct rknpu_split *split)
 {
 	u32 allowed;
 	s32 urgent;
@@ -451,8 +463,9 @@ static int job_publish(struct rknpu_job *job, unsigned int shared_gen)
 }
 
 /*
- * Publishes the job and leaves its fence with each shared buffer, all of which are locked at once, so that two who share several of them
- * see one order. The fence will signal, whatever becomes of the job.
+ * Publishes the job and leaves its fence with each shared buffer,
+ * all of which are locked at once, so that two who share several of them see one order.
+ * The fence will signal, whatever becomes of the job.
  */
 static int job_publish_once(struct rknpu_job *job)
 {
@@ -471,7 +484,7 @@ static int job_publish_once(struct rknpu_job *job)
 		goto out;
 	for (i = 0; i < count && !ret; i++) {
 		ret = dma_resv_reserve_fences(objs[i]->resv, 1);
-		ret = ret ?: deps_add_resv(job, objs[i]->resv);
+		ret = ret ?: job_deps_add_resv(job, objs[i]->resv);
 	}
 	ret = ret ?: job_publish(job, gen);
 	for (i = 0; i < count && !ret; i++)
@@ -509,7 +522,7 @@ static int job_fill(struct rknpu_job *job, const struct rknpu_submit *args, cons
 	if (ret)
 		return ret;
 	for (i = 0; i < split->parts; i++) {
-		ret = copy_part(job, &job->parts[i], split->start[i], split->number[i], why);
+		ret = job_copy_part(job, &job->parts[i], split->start[i], split->number[i], why);
 		if (ret)
 			return ret;
 		job->nr_parts++;
@@ -530,7 +543,7 @@ static int job_fill(struct rknpu_job *job, const struct rknpu_submit *args, cons
 	job->pingpong = args->flags & RKNPU_JOB_PINGPONG;
 	job->task_base = args->task_base_addr;
 	job->timeout_ms = clamp(args->timeout ?: default_timeout_ms, 1u, max(max_timeout_ms, 1u));
-	return args->flags & RKNPU_JOB_FENCE_IN ? deps_add_fd(job, args->fence_fd) : 0;
+	return args->flags & RKNPU_JOB_FENCE_IN ? job_deps_add_fd(job, args->fence_fd) : 0;
 }
 
 static struct rknpu_job *job_alloc(struct rknpu_device *rdev, struct rknpu_file *file)
@@ -571,7 +584,7 @@ int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_
 	args->hw_elapse_time = 0;
 	ret = rknpu_check_submit(args, rknpu_all_cores(rdev), &why);
 	ret = ret ?: rknpu_split_job(args, rknpu_all_cores(rdev), &split);
-	ret = ret ?: check_rights(file, args, &split);
+	ret = ret ?: job_check_rights(file, args, &split);
 	if (ret)
 		goto err;
 
@@ -595,7 +608,7 @@ int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_
 		fd_install(fd, sync);
 		args->fence_fd = fd;
 	}
-	deps_arm(job);
+	job_deps_arm(job);
 
 	if (!(args->flags & RKNPU_JOB_NONBLOCK)) {
 		/* A suspend doesn't wait for the job; the job's time limit doesn't stand still for it. */

@@ -9,7 +9,7 @@
 
 #define IDLE_WAIT_US	100000
 
-static void unit_set_live(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
+static void mmu_set_live(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 {
 	lockdep_assert_held(&unit->lock);
 	spin_lock_irq(&unit->rdev->lock);
@@ -33,7 +33,7 @@ void rknpu_mmu_unit_fini(struct rknpu_mmu_unit *unit)
 		unit->rdev->mmu->unit_fini(unit);
 	unit->powered = false;
 	unit->stale = false;
-	unit_set_live(unit, NULL);
+	mmu_set_live(unit, NULL);
 	mutex_unlock(&unit->lock);
 }
 
@@ -48,7 +48,7 @@ int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 		ret = unit->rdev->mmu->attach(unit, space);
 		unit->reattach = false;
 		unit->stale = ret;
-		unit_set_live(unit, ret ? NULL : space);
+		mmu_set_live(unit, ret ? NULL : space);
 		atomic64_inc(&unit->rdev->switches);
 		trace_space_switched(unit, space, ret);
 	}
@@ -56,14 +56,14 @@ int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 	return ret;
 }
 
-static int unit_detach(struct rknpu_mmu_unit *unit)
+static int mmu_detach(struct rknpu_mmu_unit *unit)
 {
 	int ret = unit->rdev->mmu->attach(unit, NULL);
 
 	lockdep_assert_held(&unit->lock);
 	if (!ret) {
 		unit->stale = false;
-		unit_set_live(unit, NULL);
+		mmu_set_live(unit, NULL);
 	}
 	return ret;
 }
@@ -79,7 +79,7 @@ u32 rknpu_mmu_zap_space(struct rknpu_space *space)
 
 		mutex_lock(&unit->lock);
 		if (unit->powered && rdev->mmu->zap && (unit->live == space || unit->stale))
-			if (unit->stale ? unit_detach(unit) : rdev->mmu->zap(unit))
+			if (unit->stale ? mmu_detach(unit) : rdev->mmu->zap(unit))
 				refused |= BIT(i);
 		mutex_unlock(&unit->lock);
 	}
@@ -113,7 +113,7 @@ u32 rknpu_mmu_evict_space(struct rknpu_space *space)
 		struct rknpu_mmu_unit *unit = &rdev->units[i];
 
 		mutex_lock(&unit->lock);
-		if ((unit->live == space || unit->stale) && unit_detach(unit))
+		if ((unit->live == space || unit->stale) && mmu_detach(unit))
 			refused |= BIT(i);
 		mutex_unlock(&unit->lock);
 	}
@@ -126,13 +126,16 @@ int rknpu_mmu_forget(struct rknpu_mmu_unit *unit)
 
 	mutex_lock(&unit->lock);
 	if (unit->live || unit->stale)
-		ret = unit_detach(unit);
+		ret = mmu_detach(unit);
 	mutex_unlock(&unit->lock);
 	return ret;
 }
 
-/* Behind an IOMMU of several cores their banks are in order; where the tree doesn't name them all nobody knows whose they are. */
-static u32 unit_banks_of(const struct rknpu_mmu_unit *unit, const struct rknpu_core *core)
+/*
+ * Behind an IOMMU of several cores their banks are in order;
+ * where the tree doesn't name them all nobody knows whose they are.
+ */
+static u32 mmu_banks_of(const struct rknpu_mmu_unit *unit, const struct rknpu_core *core)
 {
 	const struct rknpu_device *rdev = unit->rdev;
 	unsigned int i, first = 0, end = 0, total = 0;
@@ -158,7 +161,7 @@ bool rknpu_mmu_idle(struct rknpu_core *core)
 
 	mutex_lock(&unit->lock);
 	if (unit->powered && unit->rdev->mmu->idle)
-		idle = unit->rdev->mmu->idle(unit, unit_banks_of(unit, core));
+		idle = unit->rdev->mmu->idle(unit, mmu_banks_of(unit, core));
 	mutex_unlock(&unit->lock);
 	return idle;
 }
@@ -186,7 +189,7 @@ int rknpu_mmu_after_reset(struct rknpu_mmu_unit *unit)
 		ret = -ENODEV;
 	} else {
 		ret = unit->rdev->mmu->after_reset(unit);
-		unit_set_live(unit, NULL);
+		mmu_set_live(unit, NULL);
 	}
 	unit->stale = ret;
 	unit->reattach = false;
@@ -242,7 +245,7 @@ void rknpu_mmu_set_power(struct rknpu_mmu_unit *unit, bool on)
 	unit->powered = on;
 	if (unit->rdev->mmu->forgets_off) {
 		unit->stale = false;
-		unit_set_live(unit, NULL);
+		mmu_set_live(unit, NULL);
 	}
 	mutex_unlock(&unit->lock);
 }

@@ -113,7 +113,10 @@ int rknpu_mmu_unit_init(struct rknpu_device *rdev, struct rknpu_mmu_unit *unit, 
 void rknpu_mmu_unit_fini(struct rknpu_mmu_unit *unit);
 /* Worker. Makes @space live; the light switch. */
 int rknpu_mmu_switch(struct rknpu_mmu_unit *unit, struct rknpu_space *space);
-/* Forgets cached translations of @space wherever it is live. Returns the units that refuse, a bit each: they must be made to, by the worker. */
+/*
+ * Forgets cached translations of @space wherever it is live.
+ * Returns the units that refuse, a bit each: they must be made to, by the worker.
+ */
 u32 rknpu_mmu_zap_space(struct rknpu_space *space);
 void rknpu_mmu_mapped(struct rknpu_space *space, u64 first, u64 last);
 /* Takes @space off all units. Returns those that refuse. */

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The MMU's banks in our own hands. A switch of spaces is the light one: stall, directory address, zap, unstall; a forced reset is
- * the last resort for cores that never start.
- * A unit without a space translates by an empty directory, so that a core that does what it should not reaches nothing.
+ * The MMU's banks in our own hands.
+ * A switch of spaces is the light one: stall, directory address, zap, unstall;
+ * a forced reset is the last resort for cores that never start.
+ * A unit without a space translates by an empty directory,
+ * so that a core that does what it should not reaches nothing.
  */
 #include <linux/dma-mapping.h>
 #include <linux/iopoll.h>
@@ -77,7 +79,10 @@ static int bank_map(struct rknpu_space *space, u64 iova, struct sg_table *sgt, u
 	unsigned int i;
 	int ret;
 
-	/* The MMU's pages are 4 KiB; a piece that isn't made of whole ones can't be mapped without showing its neighbours. */
+	/*
+	 * The MMU's pages are 4 KiB; a piece that isn't made of whole ones can't be mapped without showing its
+	 * neighbours.
+	 */
 	for_each_sgtable_dma_sg(sgt, sg, i)
 		if (!IS_ALIGNED(sg_dma_address(sg) | sg_dma_len(sg), RKNPU_PAGE_SIZE) ||
 		    (sg_dma_address(sg) + sg_dma_len(sg) - 1) >> space->rdev->soc->dma_bits)
@@ -101,8 +106,9 @@ static void bank_unmap(struct rknpu_space *space, u64 iova, u64 bytes)
 }
 
 /*
- * Six accesses for a bank that is on, ten for one that was without power. Paging is checked here and nowhere else: a core must never
- * run with it off, when its addresses would be physical ones.
+ * Six accesses for a bank that is on, ten for one that was without power.
+ * Paging is checked here and nowhere else:
+ * a core must never run with it off, when its addresses would be physical ones.
  */
 static int bank_set_dir(void __iomem *bank, u32 dir)
 {
@@ -116,7 +122,10 @@ static int bank_set_dir(void __iomem *bank, u32 dir)
 		bank_command(bank, RKNPU_MMU_CMD_ZAP);
 		bank_write(bank, RKNPU_MMU_INT_CLEAR, RKNPU_MMU_INT_BOTH);
 		bank_write(bank, RKNPU_MMU_INT_MASK, RKNPU_MMU_INT_BOTH);
-		/* Else a walk that waits for memory may block the bank (mainline's rockchip-iommu.c sets it since 7.2). */
+		/*
+		 * Else a walk that waits for memory may block the bank (mainline's rockchip-iommu.c sets it
+		 * since 7.2).
+		 */
 		bank_write(bank, RKNPU_MMU_AUTO_GATING, bank_read(bank, RKNPU_MMU_AUTO_GATING) | RKNPU_MMU_NO_DTE_TIME_LIMIT);
 		bank_command(bank, RKNPU_MMU_CMD_PAGING_ON);
 		ret = bank_wait(bank, RKNPU_MMU_STATUS_PAGING, RKNPU_MMU_STATUS_PAGING);
@@ -156,7 +165,8 @@ static int bank_attach(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 }
 
 /*
- * Stalled while it forgets, so that no translation that began before is used after: the pages are given away when this returns.
+ * Stalled while it forgets, so that no translation that began before is used after:
+ * the pages are given away when this returns.
  * A bank that stands in a page fault, or won't stall, belongs to a core that is about to be reset.
  */
 static int bank_zap(struct rknpu_mmu_unit *unit)
@@ -228,7 +238,10 @@ static int bank_after_reset(struct rknpu_mmu_unit *unit)
 	return ret;
 }
 
-/* It ends when the directory's address, which was there before, reads 0 (mainline's rockchip-iommu.c waits for the same). */
+/*
+ * It ends when the directory's address, which was there before,
+ * reads 0 (mainline's rockchip-iommu.c waits for the same).
+ */
 static int bank_force_reset(struct rknpu_mmu_unit *unit)
 {
 	unsigned int i;
@@ -258,7 +271,10 @@ static bool bank_irq(struct rknpu_mmu_unit *unit, struct rknpu_fault *fault)
 		if (!status)
 			continue;
 		mine = true;
-		/* Masked until the core was reset. The fault itself stays, and with it the access that made it. */
+		/*
+		 * Masked until the core was reset.
+		 * The fault itself stays, and with it the access that made it.
+		 */
 		bank_write(bank, RKNPU_MMU_INT_MASK, 0);
 		bank_write(bank, RKNPU_MMU_INT_CLEAR, status);
 		if (fault->valid)

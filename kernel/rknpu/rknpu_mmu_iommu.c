@@ -2,9 +2,10 @@
 /*
  * The MMU through the kernel's IOMMU API:
  * a paging domain per space, attached to a core's group when no job runs behind it.
- * The driver owns the groups, as VFIO does:
- * what is detached falls back to the IOMMU core's blocking domain, which maps nothing, never to the default one, which may be a pass-through.
- * That is also where a group is between two spaces, since the API that modules have can't replace one domain by another.
+ * The driver owns the groups, as VFIO does: what is detached falls back to the IOMMU core's blocking domain,
+ * which maps nothing, never to the default one, which may be a pass-through.
+ * That is also where a group is between two spaces,
+ * since the API that modules have can't replace one domain by another.
  * After a reset of its core a group is detached, whatever the reset did to the IOMMU's registers:
  * the next job's attach programs them anew.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a board's registers show, for npud-board-check(8). Off unless parameter board_check says so; root alone can set it and read debugfs
- * npud/observed.
+ * What a board's registers show, for npud-board-check(8).
+ * Off unless parameter board_check says so; root alone can set it and read debugfs npud/observed.
  */
 #include <linux/debugfs.h>
 #include <linux/iopoll.h>

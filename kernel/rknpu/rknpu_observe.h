@@ -10,7 +10,10 @@ struct rknpu_device;
 
 #define RKNPU_OBSERVE_BANKS	2
 
-/* What parameter board_check asks for. All but the first change what the driver does: for npud-board-check, on a board that may hang. */
+/*
+ * What parameter board_check asks for.
+ * All but the first change what the driver does: for npud-board-check, on a board that may hang.
+ */
 #define RKNPU_CHECK_OBSERVE	1	/* keep what registers show */
 #define RKNPU_CHECK_STALL	2	/* try to stall an MMU that stands in a page fault */
 #define RKNPU_CHECK_NO_CORE	4	/* start jobs without the core's number in S_POINTER */
@@ -46,7 +49,11 @@ struct rknpu_observation {
 
 /* Whether parameter board_check has @what. */
 bool rknpu_check_wants(unsigned int what);
-/* Reads only, except where RKNPU_CHECK_STALL is asked for. The core is powered and out of reset. Any context. */
+/*
+ * Reads only, except where RKNPU_CHECK_STALL is asked for.
+ * The core is powered and out of reset.
+ * Any context.
+ */
 void rknpu_observe(struct rknpu_core *core, enum rknpu_moment moment);
 void rknpu_observe_debugfs(struct rknpu_device *rdev, struct dentry *dir);
 

@@ -155,7 +155,10 @@ void rknpu_power_fini(struct rknpu_device *rdev)
 		struct device *dev = rdev->nodes[i]->dev;
 
 		pm_runtime_dont_use_autosuspend(dev);
-		/* Whoever still holds a reference: the power domain must be off before the supplies, which devres takes. */
+		/*
+		 * Whoever still holds a reference: the power domain must be off before the supplies,
+		 * which devres takes.
+		 */
 		pm_runtime_force_suspend(dev);
 	}
 }

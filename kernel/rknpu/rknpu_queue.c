@@ -44,8 +44,10 @@ static bool queue_better(const struct rknpu_queue_core *a, const struct rknpu_qu
 }
 
 /*
- * Cores that entries further up wait for. @hard: nobody behind them gets one. @soft: only who goes on in the space that the core's unit has, and is as
- * urgent as the first who waits so, @priority.
+ * Cores that entries further up wait for.
+ * @hard: nobody behind them gets one.
+ * @soft: only who goes on in the space that the core's unit has,
+ * and is as urgent as the first who waits so, @priority.
  */
 struct queue_kept {
 	u32 hard;
@@ -80,8 +82,10 @@ static u32 queue_open(const struct rknpu_queue_entry *entry, const struct rknpu_
 }
 
 /*
- * The entry waits. A gang, or a job for one core of its own, keeps what it needs from those behind it. Where another space is in the way all cores
- * behind that MMU are kept, for they would go on in that space; which they may until its time slice is over.
+ * The entry waits.
+ * A gang, or a job for one core of its own, keeps what it needs from those behind it.
+ * Where another space is in the way all cores behind that MMU are kept,
+ * for they would go on in that space; which they may until its time slice is over.
  */
 static void queue_keep(const struct rknpu_queue_entry *entry, const struct rknpu_queue_core *core, unsigned int nr_cores, u32 usable,
 		       struct queue_kept *kept, bool slices)
@@ -149,7 +153,10 @@ static struct rknpu_queue_entry *queue_scan(const struct rknpu_queue *queue, con
 	return NULL;
 }
 
-/* First as if time slices were to be kept, then, where nobody goes on in the space that has one, as if there were none: no core idles for that. */
+/*
+ * First as if time slices were to be kept, then,
+ * where nobody goes on in the space that has one, as if there were none: no core idles for that.
+ */
 struct rknpu_queue_entry *rknpu_queue_pick(const struct rknpu_queue *queue, const struct rknpu_queue_core *core,
 					   unsigned int nr_cores, u32 *cores)
 {

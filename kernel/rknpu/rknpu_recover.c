@@ -54,7 +54,7 @@ void rknpu_core_set_dead(struct rknpu_core *core)
 }
 
 /* The core is off the job: stopped, or done and drained. */
-static void core_release(struct rknpu_core *core, struct rknpu_job *job)
+static void recover_core_release(struct rknpu_core *core, struct rknpu_job *job)
 {
 	struct rknpu_device *rdev = core->rdev;
 	u64 ran = ktime_get_ns() - core->started_ns;
@@ -76,12 +76,13 @@ void rknpu_job_release_cores(struct rknpu_job *job)
 
 	for (i = 0; i < rdev->nr_cores; i++)
 		if (rdev->cores[i].job == job)
-			core_release(&rdev->cores[i], job);
+			recover_core_release(&rdev->cores[i], job);
 }
 
 /*
- * Stops cores, all of them before any MMU is touched: those of a gang may share one. Where another job goes on behind a core's MMU that
- * stays as it is, and nothing new starts behind it until that job is over.
+ * Stops cores, all of them before any MMU is touched: those of a gang may share one.
+ * Where another job goes on behind a core's MMU that stays as it is,
+ * and nothing new starts behind it until that job is over.
  */
 void rknpu_stop_cores(struct rknpu_device *rdev, u32 cores)
 {
@@ -125,10 +126,12 @@ void rknpu_job_fail(struct rknpu_job *job, enum rknpu_job_state to, int result)
 }
 
 /*
- * Does the core do anything at all? It is pointed at an address that is mapped nowhere, behind an MMU without a space: a core that works faults
- * there. What a client's commands do to a core says nothing about that. Nothing may run behind its MMU.
+ * Does the core do anything at all? It is pointed at an address that is mapped nowhere,
+ * behind an MMU without a space: a core that works faults there.
+ * What a client's commands do to a core says nothing about that.
+ * Nothing may run behind its MMU.
  */
-static bool core_answers(struct rknpu_core *core)
+static bool recover_core_answers(struct rknpu_core *core)
 {
 	static const struct rknpu_chunk nowhere = {
 		.regcmd = PROBE_ADDRESS, .amount = 1, .int_mask = 0x300, .int_clear = 0x300, .tasks = 1,
@@ -165,26 +168,30 @@ static bool core_answers(struct rknpu_core *core)
 }
 
 /*
- * After a failure, its job's cores stopped. One without any progress counts, but proves nothing, for a client can make any number of them: at
- * the limit the core itself is asked; if others run behind its MMU, after its next failure.
+ * After a failure, its job's cores stopped.
+ * One without any progress counts, but proves nothing, for a client can make any number of them:
+ * at the limit the core itself is asked; if others run behind its MMU, after its next failure.
  */
-static void core_strike(struct rknpu_core *core, bool progress)
+static void recover_core_strike(struct rknpu_core *core, bool progress)
 {
 	core->strikes = progress ? 0 : core->strikes + 1;
 	if (!core_strikes || core->strikes < core_strikes || core->unit->running)
 		return;
-	if (core_answers(core))
+	if (recover_core_answers(core))
 		core->strikes = 1;
 	else
 		rknpu_core_set_dead(core);
 }
 
 /*
- * Some jobs never start although every register is as with good ones, and this core's reset doesn't help; that of all cores while none works,
- * which the vendor's driver does, was seen to (ork-driver, DOORBELL_STALL_WIP.md). So the second failure in a row of that kind asks for that, which
- * costs the others a pause, and the third for the MMUs' own resets, too. As a client may have brought it about, it becomes rare after that.
+ * Some jobs never start although every register is as with good ones, and this core's reset doesn't help; that
+ * of all cores while none works, which the vendor's driver does, was seen to (ork-driver,
+ * DOORBELL_STALL_WIP.md).
+ * So the second failure in a row of that kind asks for that,
+ * which costs the others a pause, and the third for the MMUs' own resets, too.
+ * As a client may have brought it about, it becomes rare after that.
  */
-static void core_unstarted(struct rknpu_core *core)
+static void recover_core_unstarted(struct rknpu_core *core)
 {
 	unsigned int n = ++core->unstarted;
 
@@ -240,10 +247,10 @@ void rknpu_core_timed_out(struct rknpu_core *core, const char *why, u32 raw, int
 	unstarted = !progress && rknpu_done_unstarted(&core->done);
 	rknpu_job_fail(job, RKNPU_JOB_FAILED, result);
 	if (unstarted)
-		core_unstarted(core);
+		recover_core_unstarted(core);
 	else
 		core->unstarted = 0;
-	core_strike(core, progress);
+	recover_core_strike(core, progress);
 }
 
 void rknpu_core_page_fault(struct rknpu_core *core, const struct rknpu_fault *fault)

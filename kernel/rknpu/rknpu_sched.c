@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The one thread that starts and stops cores. Interrupts, timers, submitters and those who take something away only leave word and
- * kick it, so that no two of these ever meet at the hardware.
+ * The one thread that starts and stops cores.
+ * Interrupts, timers, submitters and those who take something away only leave word and kick it,
+ * so that no two of these ever meet at the hardware.
  */
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -27,7 +28,7 @@
 
 /* --- resets that someone waits for -------------------------------------------------------------------------------------------- */
 
-static void do_resets(struct rknpu_device *rdev)
+static void sched_do_resets(struct rknpu_device *rdev)
 {
 	u32 wanted;
 	bool revive;
@@ -67,8 +68,11 @@ static void do_resets(struct rknpu_device *rdev)
 	wake_up_all(&rdev->settled);
 }
 
-/* Nothing runs behind the unit. If it won't forget, a core of it does what it was not told to: reset. */
-static int unit_forget(struct rknpu_mmu_unit *unit)
+/*
+ * Nothing runs behind the unit.
+ * If it won't forget, a core of it does what it was not told to: reset.
+ */
+static int sched_unit_forget(struct rknpu_mmu_unit *unit)
 {
 	struct rknpu_device *rdev = unit->rdev;
 	struct rknpu_core *core = &rdev->cores[__ffs(unit->cores)];
@@ -86,7 +90,7 @@ static int unit_forget(struct rknpu_mmu_unit *unit)
 }
 
 /* Units whose jobs are through; nothing new starts behind the others meanwhile. */
-static void do_forgets(struct rknpu_device *rdev)
+static void sched_do_forgets(struct rknpu_device *rdev)
 {
 	bool any = false;
 	unsigned int i;
@@ -101,7 +105,7 @@ static void do_forgets(struct rknpu_device *rdev)
 		spin_unlock_irq(&rdev->lock);
 		if (asked == unit->forgets_done || unit->running)
 			continue;
-		stuck = unit_forget(unit);
+		stuck = sched_unit_forget(unit);
 		spin_lock_irq(&rdev->lock);
 		unit->forgets_done = asked;
 		unit->stuck = stuck;
@@ -112,7 +116,7 @@ static void do_forgets(struct rknpu_device *rdev)
 		wake_up_all(&rdev->settled);
 }
 
-static bool unit_has_forgotten(struct rknpu_mmu_unit *unit, unsigned long asked, bool *stuck)
+static bool sched_unit_has_forgotten(struct rknpu_mmu_unit *unit, unsigned long asked, bool *stuck)
 {
 	bool done;
 
@@ -145,7 +149,7 @@ u32 rknpu_sched_forget(struct rknpu_device *rdev, const struct rknpu_space *spac
 	for (i = 0; i < ARRAY_SIZE(rdev->units); i++) {
 		if (!(units & BIT(i)))
 			continue;
-		wait_event(rdev->settled, unit_has_forgotten(&rdev->units[i], asked[i], &stuck));
+		wait_event(rdev->settled, sched_unit_has_forgotten(&rdev->units[i], asked[i], &stuck));
 		if (stuck)
 			kept |= rdev->units[i].cores;
 	}
@@ -154,13 +158,16 @@ u32 rknpu_sched_forget(struct rknpu_device *rdev, const struct rknpu_space *spac
 
 /* --- starting ----------------------------------------------------------------------------------------------------------------- */
 
-/* What no space fits before all is idle behind it: registers of its MMU may be lost, or somebody waits for it to forget. */
-static bool unit_must_drain(const struct rknpu_mmu_unit *unit)
+/*
+ * What no space fits before all is idle behind it:
+ * registers of its MMU may be lost, or somebody waits for it to forget.
+ */
+static bool sched_unit_must_drain(const struct rknpu_mmu_unit *unit)
 {
 	return unit->running && (unit->reattach || unit->forgets_asked != unit->forgets_done);
 }
 
-static struct rknpu_job *pick(struct rknpu_device *rdev, u64 now, u32 *cores)
+static struct rknpu_job *sched_pick(struct rknpu_device *rdev, u64 now, u32 *cores)
 {
 	struct rknpu_queue_core state[RKNPU_MAX_CORES];
 	struct rknpu_queue_entry *entry;
@@ -181,7 +188,7 @@ static struct rknpu_job *pick(struct rknpu_device *rdev, u64 now, u32 *cores)
 			.slice = now < unit->slice_end_ns,
 			.linger = now < rknpu_unit_linger_end(unit),
 			.priority = unit->priority,
-			.running_space = unit_must_drain(unit) ? unit : (const void *)unit->running_space,
+			.running_space = sched_unit_must_drain(unit) ? unit : (const void *)unit->running_space,
 			.busy_ns = core->busy_ns,
 		};
 	}
@@ -198,7 +205,7 @@ static struct rknpu_job *pick(struct rknpu_device *rdev, u64 now, u32 *cores)
 }
 
 /* Power and space for one core; nothing runs yet. */
-static int core_prepare(struct rknpu_core *core, struct rknpu_job *job)
+static int sched_core_prepare(struct rknpu_core *core, struct rknpu_job *job)
 {
 	int ret;
 
@@ -207,7 +214,10 @@ static int core_prepare(struct rknpu_core *core, struct rknpu_job *job)
 		return ret;
 	ret = rknpu_unit_take(core->unit, job);
 	if (ret && !core->unit->running) {
-		/* An idle unit that wouldn't switch: once more after a reset, which nobody else on this unit can feel. */
+		/*
+		 * An idle unit that wouldn't switch:
+		 * once more after a reset, which nobody else on this unit can feel.
+		 */
 		if (rknpu_core_stop(core))
 			rknpu_core_set_dead(core);
 		else
@@ -220,7 +230,7 @@ static int core_prepare(struct rknpu_core *core, struct rknpu_job *job)
 	return 0;
 }
 
-static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
+static void sched_start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 {
 	u32 prepared = 0;
 	unsigned int i, n = 0;
@@ -232,11 +242,14 @@ static void start(struct rknpu_device *rdev, struct rknpu_job *job, u32 cores)
 	for (i = 0; i < rdev->nr_cores && !ret; i++) {
 		if (!(cores & BIT(i)))
 			continue;
-		ret = core_prepare(&rdev->cores[i], job);
+		ret = sched_core_prepare(&rdev->cores[i], job);
 		if (!ret)
 			prepared |= BIT(i);
 		else
-			/* It says something about the MMU, little about the core: others are preferred until it works. */
+			/*
+			 * It says something about the MMU, little about the core:
+			 * others are preferred until it works.
+			 */
 			rdev->cores[i].strikes = max(rdev->cores[i].strikes, 1u);
 	}
 	if (ret)
@@ -296,7 +309,7 @@ err:
 	rknpu_job_end(job, RKNPU_JOB_FAILED, ret);
 }
 
-static void fail_all(struct rknpu_device *rdev)
+static void sched_fail_all(struct rknpu_device *rdev)
 {
 	struct rknpu_job *job;
 	unsigned int i;
@@ -319,7 +332,7 @@ static void fail_all(struct rknpu_device *rdev)
 
 /* --- the thread --------------------------------------------------------------------------------------------------------------- */
 
-static void run(struct rknpu_device *rdev)
+static void sched_run(struct rknpu_device *rdev)
 {
 	u64 now = ktime_get_ns(), next = U64_MAX;
 	struct rknpu_job *job;
@@ -335,20 +348,20 @@ static void run(struct rknpu_device *rdev)
 	/* Without power soon, if not yet. What is asked for waits. */
 	if (paused && !busy && !gone)
 		return;
-	do_resets(rdev);
+	sched_do_resets(rdev);
 	rknpu_watch_jobs(rdev, now, &next);
-	do_forgets(rdev);
+	sched_do_forgets(rdev);
 
 	spin_lock_irq(&rdev->lock);
 	dead = rdev->dead;
 	gone = rdev->gone;
 	spin_unlock_irq(&rdev->lock);
 	if (dead || gone) {
-		fail_all(rdev);
+		sched_fail_all(rdev);
 	} else if (rknpu_last_resort(rdev) && now >= rdev->start_after) {
-		while (rdev->start_after <= now && (job = pick(rdev, now, &cores))) {
+		while (rdev->start_after <= now && (job = sched_pick(rdev, now, &cores))) {
 			rknpu_job_get(job);
-			start(rdev, job, cores);
+			sched_start(rdev, job, cores);
 			rknpu_job_put(job);
 		}
 	}
@@ -368,13 +381,13 @@ static void run(struct rknpu_device *rdev)
 		hrtimer_start(&rdev->tick, ns_to_ktime(next > now ? next : now + TICK_MIN_NS), HRTIMER_MODE_ABS);
 }
 
-static void work_fn(struct kthread_work *work)
+static void sched_work_fn(struct kthread_work *work)
 {
-	run(container_of(work, struct rknpu_device, work));
+	sched_run(container_of(work, struct rknpu_device, work));
 }
 
 /* A jiffy may be longer than what a core takes to come to rest. */
-static enum hrtimer_restart tick_fn(struct hrtimer *tick)
+static enum hrtimer_restart sched_tick_fn(struct hrtimer *tick)
 {
 	rknpu_sched_kick(container_of(tick, struct rknpu_device, tick));
 	return HRTIMER_NORESTART;
@@ -452,8 +465,8 @@ int rknpu_sched_init(struct rknpu_device *rdev)
 	spin_lock_init(&rdev->lock);
 	rknpu_queue_init(&rdev->queue);
 	init_waitqueue_head(&rdev->settled);
-	kthread_init_work(&rdev->work, work_fn);
-	rknpu_hrtimer_setup(&rdev->tick, tick_fn);
+	kthread_init_work(&rdev->work, sched_work_fn);
+	rknpu_hrtimer_setup(&rdev->tick, sched_tick_fn);
 	worker = rknpu_run_worker("rknpu");
 	if (IS_ERR(worker))
 		return PTR_ERR(worker);

@@ -20,8 +20,10 @@ module_param(scrub, bool, 0644);
 MODULE_PARM_DESC(scrub, "Reset a core before it runs a job of another file than its last one, so that nothing of that is left (default: yes)");
 
 /*
- * Before the next space is attached: a core whose stream still runs, because its commands raised the last task's interrupt early, must not run on in
- * somebody else's memory, and what its registers hold is nobody else's business. Nothing of the new owner runs behind the unit yet.
+ * Before the next space is attached: a core whose stream still runs, because its commands raised the last
+ * task's interrupt early, must not run on in somebody else's memory, and what its registers hold is nobody
+ * else's business.
+ * Nothing of the new owner runs behind the unit yet.
  */
 static int unit_scrub(struct rknpu_mmu_unit *unit)
 {
@@ -90,8 +92,9 @@ void rknpu_unit_leave(struct rknpu_mmu_unit *unit)
 }
 
 /*
- * A client that waits for each job before it submits the next one has none queued when a job ends. If it has shown to be quicker than a switch, a switch
- * away from it is put off for as long as one takes, which can't cost more than twice what the best choice would have.
+ * A client that waits for each job before it submits the next one has none queued when a job ends.
+ * If it has shown to be quicker than a switch, a switch away from it is put off for as long as one takes,
+ * which can't cost more than twice what the best choice would have.
  */
 u64 rknpu_unit_linger_end(const struct rknpu_mmu_unit *unit)
 {

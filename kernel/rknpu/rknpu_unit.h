@@ -9,8 +9,9 @@ struct rknpu_job;
 struct rknpu_mmu_unit;
 
 /*
- * On the scheduler's thread, the unit's cores powered: makes the job's space what @unit translates by. If it was another file's before, what
- * its cores know of that is wiped first. Once for each core of a job, with rknpu_unit_leave() when the core is off it.
+ * On the scheduler's thread, the unit's cores powered: makes the job's space what @unit translates by.
+ * If it was another file's before, what its cores know of that is wiped first.
+ * Once for each core of a job, with rknpu_unit_leave() when the core is off it.
  */
 int rknpu_unit_take(struct rknpu_mmu_unit *unit, struct rknpu_job *job);
 void rknpu_unit_leave(struct rknpu_mmu_unit *unit);

@@ -178,8 +178,8 @@ err_unlock:
  * entries out, cached translations out, and only then the range and the pages.
  * The lock of the space isn't held for the second step, which may take until what runs there ends;
  * the range still belongs to this mapping.
- * If not even a reset helps, the buffer, its range and this module are kept for ever, and the space takes nothing more:
- * what can be lost is what was there.
+ * If not even a reset helps, the buffer, its range and this module are kept for ever,
+ * and the space takes nothing more: what can be lost is what was there.
  */
 void rknpu_mapping_destroy(struct rknpu_mapping *mapping)
 {
