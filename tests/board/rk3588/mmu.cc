@@ -152,7 +152,7 @@ bool MmuBank::may_stall() const {
       wiring_.faults
           ->strike(VBOARD_FAULT_STALL_REFUSED, wiring_.bank, [&](uint32_t idle_too) { return busy || idle_too != 0; })
           .has_value();
-  return !refused && !(busy && wiring_.options->stall_while_busy_fails) &&
+  return !refused && !(busy && !wiring_.options->stall_while_busy_works) &&
          !(fault_active_ && wiring_.options->stall_in_fault_fails);
 }
 

@@ -149,10 +149,11 @@ constexpr Switch kSwitches[] = {
      choose<&Options::stall_in_fault_fails>,
      "a stall asked for while a page fault is active never becomes active (gregordinary/patches rocket/088), or does"},
     {"stall-busy",
-     {"fails", "works"},
-     choose<&Options::stall_while_busy_fails>,
-     "a stall asked for while the core has a job never becomes active, as that patch says of cores in the middle of "
-     "DMA, or does"},
+     {"works", "fails"},
+     choose<&Options::stall_while_busy_works>,
+     "a stall asked for while the core has a job becomes active, or never does, as gregordinary/patches rocket/088 "
+     "says "
+     "of cores in the middle of DMA, while it measured those in a fault"},
     {"reset-mmu",
      {"clears", "keeps"},
      choose<&Options::reset_clears_mmu>,

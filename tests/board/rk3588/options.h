@@ -41,7 +41,7 @@ struct Options {
   bool tlb_lines = true;                         // "tlb=lines|pages"
   bool fault_retries = true;                     // "fault-done=retry|drop"
   bool stall_in_fault_fails = true;              // "stall-in-fault=fails|works"
-  bool stall_while_busy_fails = false;           // "stall-busy=fails|works"
+  bool stall_while_busy_works = true;            // "stall-busy=works|fails"
   bool reset_clears_mmu = true;                  // "reset-mmu=clears|keeps"
   uint32_t power_on_mask = 7;                    // "power=MASK": power domains and clocks that run at the start
   uint32_t clock_khz = 1000000;                  // "clock-khz=N"
