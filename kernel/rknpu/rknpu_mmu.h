@@ -28,6 +28,7 @@ struct sg_table;
  * @zap: forget cached translations of the live space. Under unit->lock, powered.
  * @mapped: [first, last] became valid in the live space; forget what was prefetched. Under unit->lock, powered.
  * @idle: no transaction under way in @banks, a bit each. NULL if it can't be told.
+ * @lock_safe: nobody waits for memory beneath a lock that its calls take
  * @forgets_off: without power it forgets everything; else what is attached stays so
  * @after_reset: the core was reset; bring the unit to where @attach works. Under unit->lock.
  * @force_reset: the unit's own reset, its cores being out of theirs. NULL if each attach does that. Under unit->lock.
@@ -48,6 +49,7 @@ struct rknpu_mmu_ops {
 	int (*zap)(struct rknpu_mmu_unit *unit);
 	void (*mapped)(struct rknpu_mmu_unit *unit, u64 first, u64 last);
 	bool (*idle)(struct rknpu_mmu_unit *unit, u32 banks);
+	bool lock_safe;
 	bool forgets_off;
 	int (*after_reset)(struct rknpu_mmu_unit *unit);
 	int (*force_reset)(struct rknpu_mmu_unit *unit);

@@ -301,6 +301,7 @@ const struct rknpu_mmu_ops rknpu_mmu_bank_ops = {
 	.zap = bank_zap,
 	.mapped = bank_mapped,
 	.idle = bank_idle,
+	.lock_safe = true,
 	.forgets_off = true,
 	.after_reset = bank_after_reset,
 	.force_reset = bank_force_reset,

@@ -4,6 +4,7 @@
  * Interrupts, timers, submitters and those who take something away only leave word and kick it,
  * so that no two of these ever meet at the hardware.
  */
+#include <linux/dma-fence.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <drm/drm_drv.h>
@@ -336,7 +337,7 @@ static void sched_run(struct rknpu_device *rdev)
 {
 	u64 now = ktime_get_ns(), next = U64_MAX;
 	struct rknpu_job *job;
-	bool dead, gone, paused, busy;
+	bool dead, gone, paused, busy, cookie = false;
 	unsigned int i;
 	u32 cores;
 
@@ -349,7 +350,16 @@ static void sched_run(struct rknpu_device *rdev)
 	if (paused && !busy && !gone)
 		return;
 	sched_do_resets(rdev);
+	/*
+	 * From here to a fence's signal nothing waits for memory, which may be waiting for the fence: lockdep looks.
+	 * Not where the IOMMU core's group lock is taken, beneath which it allocates, and not at a start, which takes power:
+	 * clocks and domains allocate beneath their locks, too.
+	 */
+	if (rdev->mmu->lock_safe)
+		cookie = dma_fence_begin_signalling();
 	rknpu_watch_jobs(rdev, now, &next);
+	if (rdev->mmu->lock_safe)
+		dma_fence_end_signalling(cookie);
 	sched_do_forgets(rdev);
 
 	spin_lock_irq(&rdev->lock);
