@@ -53,8 +53,8 @@ struct PackedNode {
 // int8, whose sums are exact; for fp16 from 1 to 2, so that no result drowns in another's rounding.
 double check_weight(NodePrecision precision, std::size_t kernel);
 
-// Fails with invalid_argument when no plan exists for a small input, or when fp16 can't hold the weights (too large, or
-// too far apart): then the node stays on the host.
+// Fails with invalid_argument when no plan exists for a small input, or when a weight is beyond fp16: then the node
+// stays on the host.
 Result<PackedNode> pack_node(const NodeSpec& spec);
 
 }  // namespace npud::rknpu

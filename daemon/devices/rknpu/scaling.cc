@@ -44,36 +44,17 @@ int exponent_for(float largest, int to) {
   return std::clamp(to - exponent, 0, kMostExponent);
 }
 
-// How many values in a row belong together.
+// How many values in a row make a result together: those of a matrix's row, or of an image.
 std::size_t values_together(const PackedNode& node, std::size_t count) {
-  if (node.kind == NodeKind::matrix) return node.op.channels;
-  return node.op.depthwise ? count / node.op.channels : count;
-}
-
-std::unexpected<Error> too_small(const std::string& node, const char* what) {
-  return fail(ErrorCode::invalid_argument,
-              std::format("node '{}' {}: fp16 can't hold the small ones beside the large", node, what));
+  return node.kind == NodeKind::matrix ? node.op.channels : count;
 }
 
 }  // namespace
 
-Result<int> weight_exponent(const NodeSpec& spec) {
+int weight_exponent(const NodeSpec& spec) {
   const Extent all = extent_of(spec.weights);
   if (all.empty() || all.least >= kSmallestFullHalf) return 0;
-  const int exponent = exponent_for(all.largest, spec.op.depthwise ? kLargestDepthwiseExponent : kLargestExponent);
-  const std::size_t n = spec.op.kernels, rest = spec.weights.size() / n;
-  const float smallest = std::ldexp(kSmallestFullHalf, -exponent);
-  for (std::size_t kernel = 0; kernel < n; ++kernel) {
-    Extent own;
-    for (std::size_t i = 0; i < rest; ++i)
-      own.add(spec.weights[spec.kind == NodeKind::matrix ? i * n + kernel : kernel * rest + i]);
-    if (own.empty() || own.largest >= smallest) continue;
-    // Beside its bias such a kernel is nothing that fp32 would show, as long as inputs aren't huge.
-    if (!spec.bias.empty() && own.largest * static_cast<float>(rest) < std::fabs(spec.bias[kernel]) * 0x1p-24f)
-      continue;
-    return too_small(spec.name, "has weights of very different sizes");
-  }
-  return exponent;
+  return exponent_for(all.largest, spec.op.depthwise ? kLargestDepthwiseExponent : kLargestExponent);
 }
 
 KernelReach kernel_reach(const PackedNode& node) {
@@ -91,7 +72,9 @@ KernelReach kernel_reach(const PackedNode& node) {
 }
 
 Result<int> input_exponent(const PackedNode& node, const KernelReach& reach, std::span<const float> in) {
-  const std::size_t together = values_together(node, in.size()), groups = in.size() / together;
+  // Of each row, of each depthwise channel, or of the image.
+  const std::size_t groups = node.op.depthwise ? node.op.channels : in.size() / values_together(node, in.size()),
+                    together = in.size() / groups;
   std::vector<Extent> own(groups);
   Extent all;
   for (std::size_t i = 0; i < groups; ++i) {
@@ -115,16 +98,15 @@ Result<int> input_exponent(const PackedNode& node, const KernelReach& reach, std
   } else {
     return 0;
   }
-  const double factor = std::ldexp(1.0, exponent);
-  for (std::size_t i = 0; i < groups; ++i) {
-    if (own[i].empty()) continue;
-    const double largest = factor * own[i].largest;
-    if (largest < double{kSmallestFullHalf}) return too_small(node.name, "got values of very different sizes");
-    if (!node.op.depthwise || reach.largest[i] == 0) continue;
-    const double bias_here =
-        node.bias.empty() ? 0 : std::ldexp(std::fabs(double{node.bias[i]}), exponent + node.exponent);
-    if (largest * reach.largest[i] + bias_here < double{kSmallestFullHalf})
-      return too_small(node.name, "has results of very different sizes");
+  const double smallest = std::ldexp(double{kSmallestFullHalf}, -exponent);
+  const bool lost = node.op.depthwise
+                        ? all.largest < smallest
+                        : std::ranges::any_of(own, [&](const Extent& e) { return !e.empty() && e.largest < smallest; });
+  if (lost) {
+    return fail(
+        ErrorCode::invalid_argument,
+        std::format("node '{}' got values of very different sizes: fp16 can't hold the small ones beside the large",
+                    node.name));
   }
   return exponent;
 }

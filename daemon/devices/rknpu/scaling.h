@@ -4,8 +4,9 @@
 // and its results divided again, which is exact. The largest value then lies just below 2^14, so that what is down to
 // 2^-28 of it keeps all bits, and what is lost of the rest is less than fp16 rounds of the largest.
 //
-// What shares no result needs a largest value of its own that keeps all bits: the rows of a matrix, and the channels of
-// a depthwise convolution, whose results are fp16 too. Where these lie too far apart the host has to do it.
+// A matrix's rows share no result, so each needs a largest value of its own that keeps all bits; where rows lie too far
+// apart the host has to do it. Kernels are different: trained networks have dead ones, whose weights (and what
+// depthwise channels get of them) are 2^-28 and less of the others'. Those lose bits, or count as 0.
 #pragma once
 
 #include <span>
@@ -18,8 +19,7 @@ namespace npud::rknpu {
 inline constexpr float kSmallestFullHalf = 0x1p-14f;
 
 // The exponent e for which weights times 2^e are what is packed: 0 where fp16 holds them as they are, never negative.
-// invalid_argument: a kernel's largest weight would lose bits even so, and its bias doesn't make up for that.
-Result<int> weight_exponent(const NodeSpec& spec);
+int weight_exponent(const NodeSpec& spec);
 
 // Of a depthwise node, by kernel, as packed: its largest weight, and the sum of the magnitudes. Empty for others.
 struct KernelReach {
