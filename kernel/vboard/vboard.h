@@ -9,8 +9,32 @@
 #include "../include/vboard/vboard_regs.h"
 
 struct dentry;
+struct fwnode_handle;
+struct irq_domain;
 struct platform_device;
+struct vboard;
 struct vboard_soc;
+
+/* A PCI interrupt and the lines that it speaks for. */
+struct vboard_vector {
+	struct vboard *board;
+	unsigned int first, last;
+};
+
+/**
+ * struct vboard_irqs - the board's interrupt lines, one a core
+ * @fwnode: of the domain where no node of the device tree is its
+ * @nr_vectors: PCI interrupts below: one a line, or one for all
+ * @lock: of @mask and the register that it is written to
+ */
+struct vboard_irqs {
+	struct irq_domain *domain;
+	struct fwnode_handle *fwnode;
+	unsigned int nr_vectors;
+	struct vboard_vector vectors[VBOARD_MSIX_VECTORS];
+	raw_spinlock_t lock;	/* see above */
+	u32 mask;
+};
 
 /**
  * struct vboard - the virtual board's PCI function, and the NPU that it was brought up as
@@ -25,6 +49,7 @@ struct vboard {
 	void __iomem *control;
 	spinlock_t lock;	/* see above */
 	struct dentry *debugfs;
+	struct vboard_irqs irqs;
 
 	struct rknpu_platform_data pdata;
 	struct platform_device *npu;
@@ -49,6 +74,12 @@ void vboard_change(struct vboard *board, u32 offset, u32 bits, bool set);
 
 void vboard_debugfs_init(struct vboard *board);
 void vboard_debugfs_fini(struct vboard *board);
+
+/* The lines come and go with the NPU's devices; @fwnode is the node that stands for their controller, if any. */
+int vboard_irq_create(struct vboard *board, struct fwnode_handle *fwnode);
+void vboard_irq_destroy(struct vboard *board);
+/* The kernel's number of a line, or a negative errno. */
+int vboard_irq_get(struct vboard *board, unsigned int line);
 
 /* As a platform device "rk3588-rknpu-bank". */
 int vboard_platform_create(struct vboard *board);

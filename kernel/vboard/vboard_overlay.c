@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The NPU as nodes of the device tree, written when the function is probed: its BAR's address, its interrupt and the interrupt controller
- * are not known before. The bus node's children are
- *   control      what on the SoC is CRU, PMU and PMIC (npud,vboard-control)
+ * The NPU as nodes of the device tree, written when the function is probed: its BAR's address is not known before. The bus node's children are
+ *   control      what on the SoC is GIC, CRU, PMU and PMIC (npud,vboard-control)
  *   opp-table    rates of the NPU's clock and their voltages
  *   iommu@…      rockchip-iommu: one a core, or one for all
  *   npu@…        rockchip,rk3588-rknn-core, one a core; or rockchip,rk3588-rknpu
  */
 #include <linux/irq.h>
-#include <linux/irqdomain.h>
 #include <linux/module.h>
 #include <linux/of.h>
 #include <linux/of_platform.h>
@@ -28,10 +26,6 @@
 #define PHANDLE_NPU	6
 #define PHANDLE_MEM	7
 
-#define GIC_SPI		0
-#define GIC_FIRST_SPI	32
-#define GIC_LEVEL_HIGH	4
-
 static const u32 bank_offset[VBOARD_BANKS] = { VBOARD_BANK0, VBOARD_BANK1, VBOARD_BANK2, VBOARD_BANK3 };
 static const unsigned int core_bank[VBOARD_CORES] = { 0, 2, 3 };	/* the first of each core */
 static const unsigned int core_banks[VBOARD_CORES] = { 2, 1, 1 };
@@ -39,8 +33,6 @@ static const unsigned int core_banks[VBOARD_CORES] = { 2, 1, 1 };
 struct writer {
 	struct vboard_fdt fdt;
 	u64 base;
-	u32 spi;
-	u32 gic;
 	u32 cores;		/* whose nodes are enabled */
 };
 
@@ -70,18 +62,17 @@ static void put_reg(struct writer *w, const u32 *offsets, const u32 *sizes, unsi
 	vboard_fdt_cells(&w->fdt, "reg", cells, 4 * count);
 }
 
-/* All of the board's interrupts are the function's one line. */
-static void put_interrupts(struct writer *w, unsigned int count)
+/* A core's line is its MMU's, too. */
+static void put_interrupts(struct writer *w, unsigned int first, unsigned int count)
 {
-	u32 cells[3 * VBOARD_BANKS];
+	u32 cells[2 * VBOARD_CORES];
 	unsigned int i;
 
 	for (i = 0; i < count; i++) {
-		cells[3 * i] = GIC_SPI;
-		cells[3 * i + 1] = w->spi;
-		cells[3 * i + 2] = GIC_LEVEL_HIGH;
+		cells[2 * i] = first + i;
+		cells[2 * i + 1] = IRQ_TYPE_LEVEL_HIGH;
 	}
-	vboard_fdt_cells(&w->fdt, "interrupts", cells, 3 * count);
+	vboard_fdt_cells(&w->fdt, "interrupts", cells, 2 * count);
 }
 
 static void put_node(struct writer *w, const char *name, u32 offset)
@@ -103,7 +94,7 @@ static void put_iommu(struct writer *w, unsigned int handle, unsigned int first,
 	put_node(w, "iommu", bank_offset[first]);
 	vboard_fdt_prop(&w->fdt, "compatible", compatible, sizeof(compatible));
 	put_reg(w, &bank_offset[first], sizes, count);
-	put_interrupts(w, count);
+	put_interrupts(w, count == VBOARD_BANKS ? 0 : handle, count == VBOARD_BANKS ? VBOARD_CORES : 1);
 	/* Its core's, or what keeps all cores on. */
 	vboard_fdt_cells(&w->fdt, "power-domains", domain, ARRAY_SIZE(domain));
 	vboard_fdt_cell(&w->fdt, "#iommu-cells", 0);
@@ -133,7 +124,7 @@ static void put_mainline_core(struct writer *w, unsigned int core, bool banks)
 		vboard_fdt_prop(&w->fdt, "reg-names", bank_names[nr_banks - 1], sizeof(names) + nr_banks * sizeof("mmu0"));
 	else
 		vboard_fdt_prop(&w->fdt, "reg-names", names, sizeof(names));
-	put_interrupts(w, 1);
+	put_interrupts(w, core, 1);
 	if (!banks)
 		vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(core));
 	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
@@ -169,7 +160,7 @@ static void put_vendor_npu(struct writer *w, bool banks)
 	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknpu");
 	put_reg(w, offsets, sizes, banks ? VBOARD_CORES + VBOARD_BANKS : VBOARD_CORES);
 	vboard_fdt_prop(&w->fdt, "reg-names", banks ? names : core_names, banks ? sizeof(names) : sizeof(core_names));
-	put_interrupts(w, VBOARD_CORES);
+	put_interrupts(w, 0, VBOARD_CORES);
 	if (!banks)
 		vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(0));
 	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
@@ -226,6 +217,8 @@ static void put_control(struct writer *w)
 {
 	vboard_fdt_begin(&w->fdt, "control");
 	vboard_fdt_string(&w->fdt, "compatible", "npud,vboard-control");
+	vboard_fdt_prop(&w->fdt, "interrupt-controller", "", 0);
+	vboard_fdt_cell(&w->fdt, "#interrupt-cells", 2);
 	vboard_fdt_cell(&w->fdt, "#reset-cells", 1);
 	vboard_fdt_cell(&w->fdt, "#clock-cells", 0);
 	vboard_fdt_cell(&w->fdt, "#power-domain-cells", 1);
@@ -244,7 +237,7 @@ static void put_bus(struct writer *w, enum vboard_binding binding)
 	vboard_fdt_cell(&w->fdt, "#address-cells", 2);
 	vboard_fdt_cell(&w->fdt, "#size-cells", 2);
 	vboard_fdt_prop(&w->fdt, "ranges", "", 0);
-	vboard_fdt_cell(&w->fdt, "interrupt-parent", w->gic);
+	vboard_fdt_cell(&w->fdt, "interrupt-parent", PHANDLE_CONTROL);
 	put_control(w);
 	put_opps(w, is_mainline(binding) ? 1 : 2);
 	switch (binding) {
@@ -321,6 +314,7 @@ static const void *write_overlay(struct writer *w, enum vboard_binding binding, 
 	vboard_fdt_begin(&w->fdt, "fragment@0");
 	vboard_fdt_begin(&w->fdt, "__overlay__");
 	vboard_fdt_begin(&w->fdt, BUS_NAME);
+	vboard_fdt_cell(&w->fdt, "interrupt-parent", 0);
 	for (i = 0; i < (is_mainline(binding) ? VBOARD_CORES : 1); i++) {
 		put_npu_fixups(w, i * VBOARD_CORE_STRIDE, binding);
 		if (has_iommu(binding))
@@ -332,24 +326,6 @@ static const void *write_overlay(struct writer *w, enum vboard_binding binding, 
 	vboard_fdt_end(&w->fdt);
 	vboard_fdt_end(&w->fdt);
 	return vboard_fdt_finish(&w->fdt, size);
-}
-
-/* The function's INTx as the interrupt controller knows it. */
-static int find_interrupt(struct pci_dev *pdev, struct writer *w)
-{
-	struct irq_data *data = irq_get_irq_data(pdev->irq);
-	struct device_node *controller = data && data->domain ? irq_domain_get_of_node(data->domain) : NULL;
-	u32 cells = 0;
-
-	if (controller)
-		of_property_read_u32(controller, "#interrupt-cells", &cells);
-	if (!controller || !controller->phandle || cells < 3 || data->hwirq < GIC_FIRST_SPI) {
-		dev_err(&pdev->dev, "interrupt %d is none of a GIC in the device tree: use binding=bank\n", pdev->irq);
-		return -ENODEV;
-	}
-	w->gic = controller->phandle;
-	w->spi = data->hwirq - GIC_FIRST_SPI;
-	return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------------ */
@@ -373,9 +349,6 @@ int vboard_overlay_create(struct vboard *board, enum vboard_binding binding, u32
 		return -ENOMEM;
 	w->cores = cores;
 	w->base = pci_resource_start(board->pdev, VBOARD_BAR_REGS);
-	ret = find_interrupt(board->pdev, w);
-	if (ret)
-		goto out_free;
 	ret = vboard_fdt_init(&w->fdt, BLOB_BYTES);
 	if (ret)
 		goto out_free;
@@ -392,11 +365,12 @@ int vboard_overlay_create(struct vboard *board, enum vboard_binding binding, u32
 		goto out_overlay;
 	}
 	/* First what the NPU's probe asks for. */
-	soc = vboard_soc_create(board, control);
+	ret = vboard_irq_create(board, of_fwnode_handle(control));
+	soc = ret ? ERR_PTR(ret) : vboard_soc_create(board, control);
 	of_node_put(control);
 	ret = PTR_ERR_OR_ZERO(soc);
 	if (ret) {
-		dev_err(dev, "no clock, supplies and power domains for the NPU: %d\n", ret);
+		dev_err(dev, "no interrupts, clocks, supplies and power domains for the NPU: %d\n", ret);
 		goto out_overlay;
 	}
 	board->soc = soc;
@@ -425,6 +399,7 @@ void vboard_overlay_destroy(struct vboard *board)
 		if (board->soc)
 			vboard_soc_destroy(board->soc);
 		board->soc = NULL;
+		vboard_irq_destroy(board);
 		of_node_put(board->node);
 		board->node = NULL;
 	}

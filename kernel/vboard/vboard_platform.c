@@ -2,16 +2,8 @@
 /* The NPU as a platform device: resources for cores and banks, an interrupt a core, power and reset by the control BAR. */
 #include <linux/dma-mapping.h>
 #include <linux/platform_device.h>
-#include <linux/version.h>
 
 #include "vboard.h"
-
-/* 6.8 gave the old interrupts their right name. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 8, 0)
-#define VBOARD_PCI_INTX		PCI_IRQ_INTX
-#else
-#define VBOARD_PCI_INTX		PCI_IRQ_LEGACY
-#endif
 
 /* A core's window ends where its first MMU bank begins, since windows of one BAR that overlap make x86 complain. */
 #define CORE_WINDOW	VBOARD_BANK0
@@ -63,33 +55,30 @@ int vboard_platform_create(struct vboard *board)
 		.dma_mask = DMA_BIT_MASK(40),
 	};
 	unsigned int i, n = 0;
-	int vectors, irq;
+	int ret;
 
-	vectors = pci_alloc_irq_vectors(pdev, VBOARD_MSIX_VECTORS, VBOARD_MSIX_VECTORS, PCI_IRQ_MSIX);
-	if (vectors < 0)
-		vectors = pci_alloc_irq_vectors(pdev, 1, 1, VBOARD_PCI_INTX);
-	if (vectors < 0)
-		return vectors;
+	ret = vboard_irq_create(board, NULL);
+	if (ret)
+		return ret;
 
 	for (i = 0; i < VBOARD_CORES; i++)
 		res[n++] = memory(base + i * VBOARD_CORE_STRIDE, CORE_WINDOW);
 	for (i = 0; i < VBOARD_BANKS; i++)
 		res[n++] = memory(base + banks[i], VBOARD_BANK_SIZE);
 	for (i = 0; i < VBOARD_CORES; i++) {
-		irq = pci_irq_vector(pdev, vectors == VBOARD_MSIX_VECTORS ? i : 0);
-		if (irq < 0) {
-			pci_free_irq_vectors(pdev);
-			return irq;
+		ret = vboard_irq_get(board, i);
+		if (ret < 0) {
+			vboard_irq_destroy(board);
+			return ret;
 		}
-		res[n++] = (struct resource) { .start = irq, .end = irq, .flags = IORESOURCE_IRQ };
+		res[n++] = (struct resource) { .start = ret, .end = ret, .flags = IORESOURCE_IRQ | IORESOURCE_IRQ_HIGHLEVEL };
 	}
 	board->pdata = (struct rknpu_platform_data) { .ops = &board_ops, .board = board };
 	board->npu = platform_device_register_full(&info);
 	if (IS_ERR(board->npu)) {
-		int ret = PTR_ERR(board->npu);
-
+		ret = PTR_ERR(board->npu);
 		board->npu = NULL;
-		pci_free_irq_vectors(pdev);
+		vboard_irq_destroy(board);
 		return ret;
 	}
 	return 0;
@@ -101,5 +90,5 @@ void vboard_platform_destroy(struct vboard *board)
 		return;
 	platform_device_unregister(board->npu);
 	board->npu = NULL;
-	pci_free_irq_vectors(board->pdev);
+	vboard_irq_destroy(board);
 }

@@ -22,6 +22,7 @@ int main(int argc, char **argv) {
                {job_tests, job_test_count},
                {sharing_tests, sharing_test_count},
                {power_tests, power_test_count},
+               {line_tests, line_test_count},
                {npud_tests, npud_test_count},
                {replay_tests, replay_test_count},
                {observe_tests, observe_test_count},

@@ -15,8 +15,8 @@ extern bool vendor; /* --driver vendor */
     if (vendor) SKIP("the vendor driver has no such thing"); \
   } while (0)
 
-extern const struct test base_tests[], memory_tests[], job_tests[], sharing_tests[], power_tests[], npud_tests[], replay_tests[], observe_tests[], bounce_tests[];
-extern const unsigned base_test_count, memory_test_count, job_test_count, sharing_test_count, power_test_count, npud_test_count,
+extern const struct test base_tests[], memory_tests[], job_tests[], sharing_tests[], power_tests[], line_tests[], npud_tests[], replay_tests[], observe_tests[], bounce_tests[];
+extern const unsigned base_test_count, memory_test_count, job_test_count, sharing_test_count, power_test_count, line_test_count, npud_test_count,
     replay_test_count, observe_test_count, bounce_test_count;
 
 #endif

@@ -6,7 +6,7 @@
  * BAR 0 mirrors the SoC's register map from 0xfdab0000 on, so that offsets are the real ones (RK3588 TRM, address map; vendor device
  * tree): core n at n * 0x10000, MMU banks at 0x9000 and 0xa000 (core 0), 0x1a000 (core 1), 0x2a000 (core 2).
  * BAR 2 is the control BAR: what on the SoC belongs to others (CRU, PMU) and what only a virtual board has (faults, counters).
- * BAR 4 holds the MSI-X table and PBA. INTx A is the OR of all sources; MSI-X vector n (0..2) is core n OR its MMU banks.
+ * BAR 4 holds the MSI-X table and PBA. INTx A is the OR of all lines; MSI-X vector n (0..2) is line n: core n OR its MMU banks.
  */
 #ifndef NPUD_VBOARD_REGS_H
 #define NPUD_VBOARD_REGS_H
@@ -37,7 +37,7 @@
 #define VBOARD_MAGIC			0x000	/* reads VBOARD_MAGIC_VALUE */
 #define VBOARD_MAGIC_VALUE		0x4256504e	/* "NPVB" in memory order */
 #define VBOARD_VERSION			0x004	/* of this layout */
-#define VBOARD_VERSION_VALUE		1
+#define VBOARD_VERSION_VALUE		2
 #define VBOARD_SOC			0x008	/* 0x3588 */
 #define VBOARD_NR_CORES			0x00c
 #define VBOARD_NR_BANKS			0x010
@@ -52,7 +52,12 @@
 #define VBOARD_DRIVER_FAULTS		0x030	/* count of what no driver may do (touched a core without power, …); write 0 clears */
 #define VBOARD_DRIVER_FAULT_LAST	0x034	/* offset in BAR 0 of the last one */
 #define VBOARD_OPTION			0x038	/* write "key=value" four bytes at a time, a zero byte ends it: sets an option, while all cores are idle; reads 1 if it was refused */
+
+/* --- control BAR: interrupt lines, one a core with its MMU banks. They are levels; MSI-X turns them into messages. -------------- */
 #define VBOARD_IRQ_STATUS		0x040	/* who asserts now: bit n core n, bit 8 + b bank b; read only */
+#define VBOARD_IRQ_MASK			0x044	/* bit n: line n is kept low, whatever asserts. 0 after reset */
+#define VBOARD_IRQ_EOI			0x048	/* write bit n: line n is looked at anew; if it is high, MSI-X sends another message */
+#define VBOARD_IRQ_SOURCES(n)		((n) ? 1u << (n) | 1u << (9 + (n)) : 1u | 3u << 8)	/* of line n, in VBOARD_IRQ_STATUS */
 
 /* --- control BAR: faults on demand. Write KIND, CORE, ARG, COUNT, then 1 to ARM. ------------------------------------------------ */
 #define VBOARD_FAULT_KIND		0x100

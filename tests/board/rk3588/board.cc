@@ -99,7 +99,33 @@ struct Board::Impl {
     if (after == before) return;
     sources = after;
     if (level) counters[core].add(VBOARD_COUNT_IRQS);
-    if (env.interrupt) env.interrupt(after);
+    announce();
+  }
+
+  // What the bus sees of the sources; source_mutex is held.
+  void announce() {
+    uint32_t seen = sources;
+    for (unsigned line = 0; line < VBOARD_CORES; ++line) {
+      if (irq_mask >> line & 1) seen &= ~VBOARD_IRQ_SOURCES(line);
+    }
+    if (env.interrupt && seen != announced) env.interrupt(seen);
+    announced = seen;
+  }
+
+  void mask_lines(uint32_t value) {
+    std::lock_guard lock(source_mutex);
+    irq_mask = value & kAllCores;
+    announce();
+  }
+
+  // A line that is still high falls and rises, for those to whom levels come as messages.
+  void end_of_interrupt(uint32_t lines) {
+    std::lock_guard lock(source_mutex);
+    const uint32_t before = irq_mask;
+    irq_mask |= lines & kAllCores;
+    announce();
+    irq_mask = before;
+    announce();
   }
 
   void wake(unsigned core) {
@@ -132,6 +158,7 @@ struct Board::Impl {
     reset_lines = 0;
     clock_khz = options.clock_khz;
     fault_stage = {};
+    mask_lines(0);
     for (unsigned c = 0; c < VBOARD_CORES; ++c) apply_running(c);
   }
 
@@ -301,6 +328,8 @@ struct Board::Impl {
         return driver_fault_last;
       case VBOARD_IRQ_STATUS:
         return sources;
+      case VBOARD_IRQ_MASK:
+        return irq_mask;
       case VBOARD_FAULT_KIND:
         return fault_stage.kind;
       case VBOARD_FAULT_CORE:
@@ -354,6 +383,12 @@ struct Board::Impl {
         break;
       case VBOARD_DRIVER_FAULTS:
         if (value == 0) driver_faults = driver_fault_last = 0;
+        break;
+      case VBOARD_IRQ_MASK:
+        mask_lines(value);
+        break;
+      case VBOARD_IRQ_EOI:
+        end_of_interrupt(value);
         break;
       case VBOARD_FAULT_KIND:
         fault_stage.kind = static_cast<vboard_fault>(value);
@@ -442,7 +477,9 @@ struct Board::Impl {
   std::array<std::unique_ptr<MmuBank>, VBOARD_BANKS> banks;
   std::array<std::unique_ptr<Core>, VBOARD_CORES> cores;
   std::array<Waker, VBOARD_CORES> wakers;
-  std::mutex source_mutex;  // orders the calls of env.interrupt
+  std::mutex source_mutex;  // orders the calls of env.interrupt; guards irq_mask and announced
+  uint32_t irq_mask = 0;    // bit n: line n is kept low
+  uint32_t announced = 0;   // what env.interrupt was last told
   std::atomic<uint32_t> sources{0};
   std::atomic<uint32_t> driver_faults{0};
   std::atomic<uint32_t> driver_fault_last{0};

@@ -33,7 +33,8 @@ class Dma {
 // not call back into the board.
 struct Environment {
   Dma* dma = nullptr;  // required; outlives the board
-  // The level of all interrupt sources, whenever it changes: bit n core n, bit 8 + b bank b (as VBOARD_IRQ_STATUS).
+  // The level of all interrupt sources of lines that aren't masked, whenever it changes: bit n core n, bit 8 + b bank b (as
+  // VBOARD_IRQ_STATUS).
   std::function<void(uint32_t sources)> interrupt;
   std::function<uint64_t()> now_us;  // a monotonic clock; required
   std::function<void(std::string_view line)>

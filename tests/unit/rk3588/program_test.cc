@@ -113,6 +113,37 @@ TEST_F(PciFunction, EachCoreHasAVector) {
   EXPECT_EQ(read(2, VBOARD_IRQ_STATUS), 0u);
 }
 
+TEST_F(PciFunction, AMaskedLineStaysLowAndSpeaksWhenItIsUnmasked) {
+  bus.messages_enabled = true;
+  write(2, VBOARD_IRQ_MASK, 1u << 1);
+  raise(1);
+  EXPECT_EQ(read(2, VBOARD_IRQ_STATUS), 1u << 1) << "who asserts is shown all the same";
+  EXPECT_EQ(bus.messages[1], 0u);
+  raise(0);
+  EXPECT_EQ(bus.messages[0], 1u) << "the others' lines are free";
+  write(2, VBOARD_IRQ_MASK, 0);
+  EXPECT_EQ(bus.messages[1], 1u);
+  EXPECT_EQ(bus.messages[0], 1u);
+  bus.messages_enabled = false;
+  write(2, VBOARD_IRQ_MASK, 3);
+  EXPECT_FALSE(bus.intx);
+  write(2, VBOARD_IRQ_MASK, 2);
+  EXPECT_TRUE(bus.intx);
+}
+
+TEST_F(PciFunction, ALineThatIsHighAtItsEndOfInterruptSpeaksAgain) {
+  bus.messages_enabled = true;
+  raise(0);
+  raise(1);
+  EXPECT_EQ(bus.messages[0], 1u);
+  write(2, VBOARD_IRQ_EOI, 1);
+  EXPECT_EQ(bus.messages[0], 2u);
+  EXPECT_EQ(bus.messages[1], 1u);
+  acknowledge(0);
+  write(2, VBOARD_IRQ_EOI, 1);
+  EXPECT_EQ(bus.messages[0], 2u);
+}
+
 TEST_F(PciFunction, RunsAJobOnItsWorkers) {
   Random random(1);
   const Problem p = make_problem(t,

@@ -10,8 +10,6 @@
 namespace npud::rk3588 {
 namespace {
 
-constexpr uint32_t kVectorSources[VBOARD_MSIX_VECTORS] = {1u << 0 | 3u << 8, 1u << 1 | 1u << 10, 1u << 2 | 1u << 11};
-
 vfio_user::FunctionSpec make_spec() {
   vfio_user::FunctionSpec spec;
   spec.vendor = VBOARD_PCI_VENDOR;
@@ -84,7 +82,7 @@ void PciBoard::interrupt(uint32_t sources) {
   bus_->set_intx(sources != 0 && !messages);
   if (!messages) return;
   for (uint32_t v = 0; v < VBOARD_MSIX_VECTORS; ++v) {
-    if (changed & kVectorSources[v] && sources & kVectorSources[v]) bus_->msix(v);
+    if (changed & VBOARD_IRQ_SOURCES(v) && sources & VBOARD_IRQ_SOURCES(v)) bus_->msix(v);
   }
 }
 
