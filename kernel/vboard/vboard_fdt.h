@@ -12,7 +12,7 @@ struct vboard_fdt {
 	u8 *blob;
 	u32 size;
 	u32 at;		/* of the structure block's end, while it is being written */
-	char strings[512];
+	char strings[640];
 	u32 strings_len;
 	bool error;
 };

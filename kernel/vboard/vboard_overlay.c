@@ -26,9 +26,17 @@
 #define PHANDLE_NPU	6
 #define PHANDLE_MEM	7
 
+#define MAINLINE_CLOCKS	4	/* of a core's node */
+#define VENDOR_CLOCKS	8
+
 static const u32 bank_offset[VBOARD_BANKS] = { VBOARD_BANK0, VBOARD_BANK1, VBOARD_BANK2, VBOARD_BANK3 };
 static const unsigned int core_bank[VBOARD_CORES] = { 0, 2, 3 };	/* the first of each core */
 static const unsigned int core_banks[VBOARD_CORES] = { 2, 1, 1 };
+
+/* aclk and hclk of each core */
+static const u32 all_bus_clocks[] = {
+	VBOARD_CLK_ACLK(0), VBOARD_CLK_ACLK(1), VBOARD_CLK_ACLK(2), VBOARD_CLK_HCLK(0), VBOARD_CLK_HCLK(1), VBOARD_CLK_HCLK(2),
+};
 
 struct writer {
 	struct vboard_fdt fdt;
@@ -75,6 +83,28 @@ static void put_interrupts(struct writer *w, unsigned int first, unsigned int co
 	vboard_fdt_cells(&w->fdt, "interrupts", cells, 2 * count);
 }
 
+/* @ids: of the control node's clocks */
+static void put_clocks(struct writer *w, const u32 *ids, unsigned int count)
+{
+	u32 cells[2 * VBOARD_CLK_COUNT];
+	unsigned int i;
+
+	for (i = 0; i < count; i++) {
+		cells[2 * i] = PHANDLE_CONTROL;
+		cells[2 * i + 1] = ids[i];
+	}
+	vboard_fdt_cells(&w->fdt, "clocks", cells, 2 * count);
+}
+
+/* The rate that the tree wants: the one that firmware left, for any other can't be set before there is power. */
+static void put_assigned_rate(struct writer *w)
+{
+	const u32 clock[] = { PHANDLE_CONTROL, VBOARD_CLK_NPU };
+
+	vboard_fdt_cells(&w->fdt, "assigned-clocks", clock, ARRAY_SIZE(clock));
+	vboard_fdt_cell(&w->fdt, "assigned-clock-rates", VBOARD_BOOT_HZ);
+}
+
 static void put_node(struct writer *w, const char *name, u32 offset)
 {
 	char full[32];
@@ -86,15 +116,25 @@ static void put_node(struct writer *w, const char *name, u32 offset)
 static void put_iommu(struct writer *w, unsigned int handle, unsigned int first, unsigned int count)
 {
 	static const char compatible[] = IOMMU_COMPATIBLE "\0rockchip,rk3568-iommu";
+	static const char names[] = "aclk\0iface";
+	static const char all_names[] = "aclk0\0aclk1\0aclk2\0iface0\0iface1\0iface2";
 	static const u32 sizes[VBOARD_BANKS] = {
 		VBOARD_BANK_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE, VBOARD_BANK_SIZE,
 	};
-	const u32 domain[] = { PHANDLE_CONTROL, count == VBOARD_BANKS ? VBOARD_PD_ALL : handle };
+	const bool all = count == VBOARD_BANKS;
+	const u32 domain[] = { PHANDLE_CONTROL, all ? VBOARD_PD_ALL : handle };
 
 	put_node(w, "iommu", bank_offset[first]);
 	vboard_fdt_prop(&w->fdt, "compatible", compatible, sizeof(compatible));
 	put_reg(w, &bank_offset[first], sizes, count);
-	put_interrupts(w, count == VBOARD_BANKS ? 0 : handle, count == VBOARD_BANKS ? VBOARD_CORES : 1);
+	put_interrupts(w, all ? 0 : handle, all ? VBOARD_CORES : 1);
+	if (all) {
+		put_clocks(w, all_bus_clocks, ARRAY_SIZE(all_bus_clocks));
+		vboard_fdt_prop(&w->fdt, "clock-names", all_names, sizeof(all_names));
+	} else {
+		put_clocks(w, (const u32[]) { VBOARD_CLK_ACLK(handle), VBOARD_CLK_HCLK(handle) }, 2);
+		vboard_fdt_prop(&w->fdt, "clock-names", names, sizeof(names));
+	}
 	/* Its core's, or what keeps all cores on. */
 	vboard_fdt_cells(&w->fdt, "power-domains", domain, ARRAY_SIZE(domain));
 	vboard_fdt_cell(&w->fdt, "#iommu-cells", 0);
@@ -114,6 +154,8 @@ static void put_mainline_core(struct writer *w, unsigned int core, bool banks)
 	unsigned int nr_banks = banks ? core_banks[core] : 0;
 	const u32 resets[] = { PHANDLE_CONTROL, core, PHANDLE_CONTROL, 8 + core };
 	const u32 domain[] = { PHANDLE_CONTROL, core };
+	const u32 clocks[MAINLINE_CLOCKS] = { VBOARD_CLK_ACLK(core), VBOARD_CLK_HCLK(core), VBOARD_CLK_NPU, VBOARD_CLK_PCLK };
+	static const char clock_names[] = "aclk\0hclk\0npu\0pclk";
 
 	put_node(w, "npu", base);
 	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknn-core");
@@ -129,10 +171,13 @@ static void put_mainline_core(struct writer *w, unsigned int core, bool banks)
 		vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(core));
 	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
 	vboard_fdt_prop(&w->fdt, "reset-names", reset_names, sizeof(reset_names));
-	vboard_fdt_cell(&w->fdt, "clocks", PHANDLE_CONTROL);
-	vboard_fdt_string(&w->fdt, "clock-names", "npu");
+	put_clocks(w, clocks, ARRAY_SIZE(clocks));
+	vboard_fdt_prop(&w->fdt, "clock-names", clock_names, sizeof(clock_names));
+	put_assigned_rate(w);
 	vboard_fdt_cells(&w->fdt, "power-domains", domain, ARRAY_SIZE(domain));
+	/* One rail for both, as on a ROCK 5B. */
 	vboard_fdt_cell(&w->fdt, "npu-supply", PHANDLE_NPU);
+	vboard_fdt_cell(&w->fdt, "sram-supply", PHANDLE_NPU);
 	vboard_fdt_cell(&w->fdt, "operating-points-v2", PHANDLE_OPPS);
 	vboard_fdt_end(&w->fdt);
 }
@@ -155,6 +200,11 @@ static void put_vendor_npu(struct writer *w, bool banks)
 	};
 	static const u32 domains[] = { PHANDLE_CONTROL, 0, PHANDLE_CONTROL, 1, PHANDLE_CONTROL, 2 };
 	static const char domain_names[] = "npu0\0npu1\0npu2";
+	static const u32 clocks[VENDOR_CLOCKS] = {
+		VBOARD_CLK_NPU, VBOARD_CLK_ACLK(0), VBOARD_CLK_ACLK(1), VBOARD_CLK_ACLK(2),
+		VBOARD_CLK_HCLK(0), VBOARD_CLK_HCLK(1), VBOARD_CLK_HCLK(2), VBOARD_CLK_PCLK,
+	};
+	static const char clock_names[] = "clk_npu\0aclk0\0aclk1\0aclk2\0hclk0\0hclk1\0hclk2\0pclk";
 
 	put_node(w, "npu", 0);
 	vboard_fdt_string(&w->fdt, "compatible", "rockchip,rk3588-rknpu");
@@ -165,8 +215,9 @@ static void put_vendor_npu(struct writer *w, bool banks)
 		vboard_fdt_cell(&w->fdt, "iommus", PHANDLE_IOMMU(0));
 	vboard_fdt_cells(&w->fdt, "resets", resets, ARRAY_SIZE(resets));
 	vboard_fdt_prop(&w->fdt, "reset-names", reset_names, sizeof(reset_names));
-	vboard_fdt_cell(&w->fdt, "clocks", PHANDLE_CONTROL);
-	vboard_fdt_string(&w->fdt, "clock-names", "clk_npu");
+	put_clocks(w, clocks, ARRAY_SIZE(clocks));
+	vboard_fdt_prop(&w->fdt, "clock-names", clock_names, sizeof(clock_names));
+	put_assigned_rate(w);
 	vboard_fdt_cells(&w->fdt, "power-domains", domains, ARRAY_SIZE(domains));
 	vboard_fdt_prop(&w->fdt, "power-domain-names", domain_names, sizeof(domain_names));
 	vboard_fdt_cell(&w->fdt, "rknpu-supply", PHANDLE_NPU);
@@ -220,7 +271,7 @@ static void put_control(struct writer *w)
 	vboard_fdt_prop(&w->fdt, "interrupt-controller", "", 0);
 	vboard_fdt_cell(&w->fdt, "#interrupt-cells", 2);
 	vboard_fdt_cell(&w->fdt, "#reset-cells", 1);
-	vboard_fdt_cell(&w->fdt, "#clock-cells", 0);
+	vboard_fdt_cell(&w->fdt, "#clock-cells", 1);
 	vboard_fdt_cell(&w->fdt, "#power-domain-cells", 1);
 	vboard_fdt_cell(&w->fdt, "phandle", PHANDLE_CONTROL);
 	put_supply(w, VBOARD_SUPPLY_NPU, PHANDLE_NPU);
@@ -265,7 +316,7 @@ static void put_bus(struct writer *w, enum vboard_binding binding)
 /* Offsets, in bytes, of the handles in a property of pairs of a handle and a cell. */
 static void put_pairs(struct writer *w, const char *name, unsigned int count)
 {
-	u32 cells[2 * VBOARD_CORES];
+	u32 cells[VBOARD_CLK_COUNT];
 	unsigned int i;
 
 	for (i = 0; i < count; i++)
@@ -283,17 +334,18 @@ static void put_npu_fixups(struct writer *w, u32 offset, enum vboard_binding bin
 		vboard_fdt_cell(&w->fdt, "iommus", 0);
 	put_pairs(w, "resets", 2 * cores);
 	put_pairs(w, "power-domains", cores);
-	vboard_fdt_cell(&w->fdt, "clocks", 0);
+	put_pairs(w, "clocks", mainline ? MAINLINE_CLOCKS : VENDOR_CLOCKS);
+	put_pairs(w, "assigned-clocks", 1);
 	vboard_fdt_cell(&w->fdt, mainline ? "npu-supply" : "rknpu-supply", 0);
-	if (!mainline)
-		vboard_fdt_cell(&w->fdt, "mem-supply", 0);
+	vboard_fdt_cell(&w->fdt, mainline ? "sram-supply" : "mem-supply", 0);
 	vboard_fdt_cell(&w->fdt, "operating-points-v2", 0);
 	vboard_fdt_end(&w->fdt);
 }
 
-static void put_iommu_fixups(struct writer *w, u32 offset)
+static void put_iommu_fixups(struct writer *w, u32 offset, unsigned int clocks)
 {
 	put_node(w, "iommu", offset);
+	put_pairs(w, "clocks", clocks);
 	put_pairs(w, "power-domains", 1);
 	vboard_fdt_end(&w->fdt);
 }
@@ -318,7 +370,7 @@ static const void *write_overlay(struct writer *w, enum vboard_binding binding, 
 	for (i = 0; i < (is_mainline(binding) ? VBOARD_CORES : 1); i++) {
 		put_npu_fixups(w, i * VBOARD_CORE_STRIDE, binding);
 		if (has_iommu(binding))
-			put_iommu_fixups(w, bank_offset[core_bank[i]]);
+			put_iommu_fixups(w, bank_offset[core_bank[i]], is_mainline(binding) ? 2 : ARRAY_SIZE(all_bus_clocks));
 	}
 	vboard_fdt_end(&w->fdt);
 	vboard_fdt_end(&w->fdt);
@@ -366,7 +418,7 @@ int vboard_overlay_create(struct vboard *board, enum vboard_binding binding, u32
 	}
 	/* First what the NPU's probe asks for. */
 	ret = vboard_irq_create(board, of_fwnode_handle(control));
-	soc = ret ? ERR_PTR(ret) : vboard_soc_create(board, control);
+	soc = ret ? ERR_PTR(ret) : vboard_soc_create(board, control, is_mainline(binding));
 	of_node_put(control);
 	ret = PTR_ERR_OR_ZERO(soc);
 	if (ret) {

@@ -47,11 +47,12 @@
 #define VBOARD_RESET_A(n)		(1u << (n))
 #define VBOARD_RESET_H(n)		(1u << (8 + (n)))
 #define VBOARD_POWER			0x024	/* bit n: core n's power domain on. Starts as 7 unless the board's option says otherwise */
-#define VBOARD_CLOCK			0x028	/* bit n: core n's clocks run */
+#define VBOARD_CLOCK			0x028	/* bit n: core n's bus clocks (aclk, hclk) run; enough for its MMU banks */
 #define VBOARD_CLOCK_KHZ		0x02c	/* rate of the NPU clock, for the board's own cycle count */
 #define VBOARD_DRIVER_FAULTS		0x030	/* count of what no driver may do (touched a core without power, …); write 0 clears */
 #define VBOARD_DRIVER_FAULT_LAST	0x034	/* offset in BAR 0 of the last one */
 #define VBOARD_OPTION			0x038	/* write "key=value" four bytes at a time, a zero byte ends it: sets an option, while all cores are idle; reads 1 if it was refused */
+#define VBOARD_CLOCK_COMMON		0x03c	/* bit 0: the clocks of all cores (npu, pclk) run. Starts as 1 */
 
 /* --- control BAR: interrupt lines, one a core with its MMU banks. They are levels; MSI-X turns them into messages. -------------- */
 #define VBOARD_IRQ_STATUS		0x040	/* who asserts now: bit n core n, bit 8 + b bank b; read only */

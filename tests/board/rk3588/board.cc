@@ -140,8 +140,12 @@ struct Board::Impl {
   // --- power, reset
   // ---------------------------------------------------------------------------------------------------------------
 
-  bool powered(unsigned core) const { return power >> core & 1 && clock >> core & 1; }
-  bool registers_live(unsigned core) const { return powered(core) && !(reset_lines & VBOARD_RESET_H(core)); }
+  bool bus_runs(unsigned core) const { return power >> core & 1 && clock >> core & 1; }
+  bool powered(unsigned core) const { return bus_runs(core) && common_clocks; }
+  // Of a core, or of its banks, which Linux' rockchip-iommu uses with aclk and iface alone.
+  bool registers_live(unsigned core, bool bank) const {
+    return (bank ? bus_runs(core) : powered(core)) && !(reset_lines & VBOARD_RESET_H(core));
+  }
 
   void apply_running(unsigned core) {
     cores[core]->set_running(powered(core) && !(reset_lines & (VBOARD_RESET_A(core) | VBOARD_RESET_H(core))));
@@ -155,6 +159,7 @@ struct Board::Impl {
 
   void power_on_state() {
     power = clock = options.power_on_mask;
+    common_clocks = true;
     reset_lines = 0;
     clock_khz = options.clock_khz;
     fault_stage = {};
@@ -252,7 +257,7 @@ struct Board::Impl {
   }
 
   bool accessible(const Place& at, uint32_t offset, const char* verb) {
-    if (registers_live(at.core)) return true;
+    if (registers_live(at.core, at.bank >= 0)) return true;
     driver_fault(
         std::format("register {:#x} was {} while core {} has no power or clock or is in reset", offset, verb, at.core));
     return false;
@@ -318,6 +323,8 @@ struct Board::Impl {
         return power;
       case VBOARD_CLOCK:
         return clock;
+      case VBOARD_CLOCK_COMMON:
+        return common_clocks ? 1 : 0;
       case VBOARD_CLOCK_KHZ:
         return clock_khz;
       case VBOARD_OPTION:
@@ -380,6 +387,10 @@ struct Board::Impl {
         break;
       case VBOARD_OPTION:
         write_option(value);
+        break;
+      case VBOARD_CLOCK_COMMON:
+        common_clocks = value & 1;
+        for (unsigned c = 0; c < VBOARD_CORES; ++c) apply_running(c);
         break;
       case VBOARD_DRIVER_FAULTS:
         if (value == 0) driver_faults = driver_fault_last = 0;
@@ -488,6 +499,7 @@ struct Board::Impl {
   std::mutex access_mutex;                   // one register access at a time; guards what follows
   bool lost = false;                         // until the device reset
   uint32_t power = 0, clock = 0, reset_lines = 0, clock_khz = 0;
+  bool common_clocks = true;
   Fault fault_stage;
   uint64_t counter_latch = 0;
   std::array<std::array<uint32_t, (kArbiterEnd - kArbiterBegin) / 4>, VBOARD_CORES> arbiter{};

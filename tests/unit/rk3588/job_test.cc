@@ -506,6 +506,22 @@ TEST_F(Job, PowerOffUnderAJobIsADriverFaultAndLosesIt) {
   EXPECT_FALSE(right(p));
 }
 
+TEST_F(Job, WithoutTheCommonClocksOnlyTheBanksAnswer) {
+  const Problem p = problem(34);
+  t.submit(t.chain({p.spec}), 1);
+  t.control(VBOARD_CLOCK_COMMON, 0);
+  t.board.run_until_idle();
+  t.bank_write(2, 0x1c, 3);
+  EXPECT_EQ(t.bank_read(2, 0x1c), 3u);
+  EXPECT_EQ(t.control(VBOARD_DRIVER_FAULTS), 0u);
+  EXPECT_EQ(t.core_read(1, 0), 0u);
+  EXPECT_EQ(t.control(VBOARD_DRIVER_FAULTS), 1u);
+  EXPECT_FALSE(right(p));
+  t.control(VBOARD_CLOCK_COMMON, 1);
+  t.board.run_until_idle();
+  EXPECT_TRUE(right(p));
+}
+
 TEST_F(Job, AStoppedClockPausesTheCore) {
   const Problem p = problem(33);
   t.submit(t.chain({p.spec}));
