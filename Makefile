@@ -64,8 +64,9 @@ check-vm: root models ## the driver and npud in guests with the virtual board, w
 check-sanitize: root ## unit and integration tests under ASan+UBSan, then TSan
 	@$(RUN) tools/check $(BUILD) sanitize
 
-check-debug-kernel: root ## KUnit and the driver's tests on a kernel with KASAN, lockdep and kmemleak
-	@$(RUN) tools/debug-kernel check
+check-debug-kernel: root ## KUnit and the driver's tests on kernels with KASAN, lockdep and kmemleak (amd64, arm64)
+	@$(RUN) tools/debug-kernel check amd64
+	@$(RUN) tools/debug-kernel check arm64
 
 dkms-check: root ## add, build, install and remove through dkms
 	@$(RUN) tools/dkms-check
