@@ -19,7 +19,7 @@ struct vboard_soc;
 
 /* The NPU's clock runs at these rates, each with the least voltage that it needs. */
 #define VBOARD_BOOT_HZ		200000000
-#define VBOARD_OPPS		{ { 300000000, 700000 }, { 600000000, 750000 }, { 1000000000, 850000 } }
+#define VBOARD_OPPS		{ { VBOARD_BOOT_HZ, 700000 }, { 300000000, 700000 }, { 600000000, 750000 }, { 1000000000, 850000 } }
 #define VBOARD_OPP_OF_OTHERS	1200000000ul	/* in the table for other bins: never to be set */
 
 struct vboard_opp {
