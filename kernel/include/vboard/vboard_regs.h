@@ -58,7 +58,7 @@
 #define VBOARD_IRQ_STATUS		0x040	/* who asserts now: bit n core n, bit 8 + b bank b; read only */
 #define VBOARD_IRQ_MASK			0x044	/* bit n: line n is kept low, whatever asserts. 0 after reset */
 #define VBOARD_IRQ_EOI			0x048	/* write bit n: line n is looked at anew; if it is high, MSI-X sends another message */
-#define VBOARD_IRQ_SOURCES(n)		((n) ? 1u << (n) | 1u << (9 + (n)) : 1u | 3u << 8)	/* of line n, in VBOARD_IRQ_STATUS */
+#define VBOARD_IRQ_SOURCES(n)		((unsigned int)(0x080404020301ull >> 16 * (n) & 0xffff))	/* of line n, in VBOARD_IRQ_STATUS */
 
 /* --- control BAR: faults on demand. Write KIND, CORE, ARG, COUNT, then 1 to ARM. ------------------------------------------------ */
 #define VBOARD_FAULT_KIND		0x100
