@@ -156,7 +156,7 @@ class Residence {
   Verify verify_;
   std::span<const PackedNode> nodes_;  // the caller's
   std::vector<uint64_t> weight_offsets_;
-  std::vector<KernelReach> reaches_;
+  std::vector<std::vector<float>> reaches_;
   std::unique_ptr<std::atomic<uint64_t>[]> runs_;  // of each node
   Memory weights_;
   std::mutex lanes_mutex_;

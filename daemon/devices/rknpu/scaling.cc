@@ -57,21 +57,20 @@ int weight_exponent(const NodeSpec& spec) {
   return exponent_for(all.largest, spec.op.depthwise ? kLargestDepthwiseExponent : kLargestExponent);
 }
 
-KernelReach kernel_reach(const PackedNode& node) {
-  KernelReach reach;
+std::vector<float> kernel_reach(const PackedNode& node) {
+  std::vector<float> reach;
   if (!node.op.depthwise) return reach;
   const std::size_t taps = node.check_magnitude.size() / node.op.kernels;
   for (std::size_t c = 0; c < node.op.kernels; ++c) {
     const auto own = std::span(node.check_magnitude).subspan(c * taps, taps);
     float sum = 0;
     for (float w : own) sum += w;
-    reach.largest.push_back(std::ranges::max(own));
-    reach.sum.push_back(sum);
+    reach.push_back(sum);
   }
   return reach;
 }
 
-Result<int> input_exponent(const PackedNode& node, const KernelReach& reach, std::span<const float> in) {
+Result<int> input_exponent(const PackedNode& node, std::span<const float> reach, std::span<const float> in) {
   // Of each row, of each depthwise channel, or of the image.
   const std::size_t groups = node.op.depthwise ? node.op.channels : in.size() / values_together(node, in.size()),
                     together = in.size() / groups;
@@ -90,7 +89,7 @@ Result<int> input_exponent(const PackedNode& node, const KernelReach& reach, std
     // No result may reach 2^15.
     double highest = std::ldexp(double{bias}, node.exponent);
     for (std::size_t c = 0; c < groups; ++c)
-      highest = std::max(highest, double{own[c].largest} * reach.sum[c] + std::ldexp(double{bias}, node.exponent));
+      highest = std::max(highest, double{own[c].largest} * reach[c] + std::ldexp(double{bias}, node.exponent));
     if (highest > 0) most = std::min(most, 14 - std::ilogb(highest));
     exponent = std::clamp(std::min(most, 14 - std::ilogb(all.largest)), -node.exponent, kMostExponent);
   } else if (all.least < kSmallestFullHalf) {

@@ -21,14 +21,11 @@ inline constexpr float kSmallestFullHalf = 0x1p-14f;
 // The exponent e for which weights times 2^e are what is packed: 0 where fp16 holds them as they are, never negative.
 int weight_exponent(const NodeSpec& spec);
 
-// Of a depthwise node, by kernel, as packed: its largest weight, and the sum of the magnitudes. Empty for others.
-struct KernelReach {
-  std::vector<float> largest, sum;
-};
-KernelReach kernel_reach(const PackedNode& node);
+// Of a depthwise node, by kernel: the sum of its weights' magnitudes, as packed. Empty for others.
+std::vector<float> kernel_reach(const PackedNode& node);
 
 // The exponent for one run's input. invalid_argument: the host has to do it, with the reason.
-Result<int> input_exponent(const PackedNode& node, const KernelReach& reach, std::span<const float> in);
+Result<int> input_exponent(const PackedNode& node, std::span<const float> reach, std::span<const float> in);
 
 // Whether fp16 holds `in` times 2^exponent as well as it holds any number, by the largest error of what belongs
 // together: the input as it is against what is packed.
