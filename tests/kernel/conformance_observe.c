@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,7 @@ static void test_coredump_of_a_fault(void) {
   char *text = malloc(TEXT_BYTES), path[300], line[64];
   struct stat status;
   struct gemm g;
+  glob_t nodes;
 
   NPUD_ONLY();
   if (access(DUMPS, F_OK)) SKIP("this kernel makes no device coredumps");
@@ -169,7 +171,10 @@ static void test_coredump_of_a_fault(void) {
   CHECK(strstr(text, line) != NULL, "(%s)", text);
   CHECK(strstr(text, "page fault at 0xe0004") != NULL, "(%s)", text);
   snprintf(line, sizeof(line), "PC 0x10 %#010x", (uint32_t)g.data.iova);
-  CHECK(strstr(text, "PC 0x2c 0x") != NULL && strstr(text, "DPU S_STATUS") != NULL, "(%s)", text);
+  CHECK(strstr(text, "PC 0x2c 0x") != NULL, "(%s)", text);
+  /* Mainline's nodes, a core each, name no window of the DPU. */
+  if (glob("/proc/device-tree/npud-vboard/npu@*", 0, NULL, &nodes) || nodes.gl_pathc < NPU_CORES)
+    CHECK(strstr(text, "DPU S_STATUS") != NULL, "(%s)", text);
   /* The command word that names the page, with a mark, and as many words as the task has. */
   snprintf(line, sizeof(line), "task 0 at %#x, %u words\n", (uint32_t)g.data.iova, NPU_GEMM_WORDS);
   CHECK(strstr(text, line) != NULL, "(%s: %s)", line, text);
