@@ -93,13 +93,14 @@ void rknpu_unit_leave(struct rknpu_mmu_unit *unit)
 
 /*
  * A client that waits for each job before it submits the next one has none queued when a job ends.
- * If it has shown to be quicker than a switch, a switch away from it is put off for as long as one takes,
+ * If it has shown to be about as quick as a switch, a switch away from it is put off for as long as one takes,
  * which can't cost more than twice what the best choice would have.
+ * Twice that long counts as quick, for where the switch came at once it may have held the client up.
  */
 u64 rknpu_unit_linger_end(const struct rknpu_mmu_unit *unit)
 {
 	lockdep_assert_held(&unit->rdev->lock);
-	if (unit->running || !unit->live || unit->live != unit->slice_space || unit->live->gap_ns > unit->switch_ns)
+	if (unit->running || !unit->live || unit->live != unit->slice_space || unit->live->gap_ns > 2 * unit->switch_ns)
 		return 0;
 	return min(unit->idle_ns + unit->switch_ns, unit->slice_end_ns);
 }
