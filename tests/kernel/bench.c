@@ -155,6 +155,7 @@ static void switching(void) {
 
 static volatile uint64_t *finished; /* of each process, in shared memory */
 static volatile int *go;
+static double measured_jobs; /* by throughput() */
 
 static void loop_on_core(unsigned core) {
   const struct npu_gemm shape = {.m = 4, .k = 32, .n = 32, .fp16 = 1, .seed = 3};
@@ -200,6 +201,7 @@ static double throughput(unsigned processes, unsigned milliseconds) {
     sleep_ms(50);
   }
   for (unsigned i = 0; i < processes; i++) sum += finished[i];
+  measured_jobs = (double)(sum - before);
   seconds = (double)(now_ns() - start) / 1e9;
   for (unsigned i = 0; i < processes; i++) {
     good = good && waitpid(children[i], NULL, WNOHANG) == 0;
@@ -209,7 +211,15 @@ static double throughput(unsigned processes, unsigned milliseconds) {
   return good ? (double)(sum - before) / seconds : -1;
 }
 
+static uint64_t switches(int fd) {
+  struct rknpu_npud_device_info info;
+
+  return query_device(fd, &info) == 0 ? info.switches : 0;
+}
+
 static void three_cores(void) {
+  const int fd = npu_open_or_die();
+  uint64_t before;
   double one, three;
 
   finished = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -219,12 +229,16 @@ static void three_cores(void) {
   if (board_present())
     for (unsigned core = 0; core < NPU_CORES; core++) board_fault(VBOARD_FAULT_IRQ_LATE, core, JOB_US, 0);
   one = throughput(1, 3000 / scale);
+  before = switches(fd);
   three = throughput(NPU_CORES, 3000 / scale);
   if (board_present()) board_clear_faults();
   if (one <= 0 || three <= 0) return failed("three cores");
   report("jobs_per_second_one_core", one, "1/s");
   report("jobs_per_second_three_cores", three, "1/s");
   report("three_cores_over_one", three / one, "ratio");
+  /* Where cores share an MMU, how well jobs of one space are kept together. */
+  if (npu_has_private(fd)) report("jobs_per_switch_three_cores", measured_jobs / (double)(switches(fd) - before + 1), "ratio");
+  close(fd);
 }
 
 /* --- addresses ----------------------------------------------------------------------------------------------------------------------------------- */
