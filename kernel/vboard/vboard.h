@@ -18,6 +18,7 @@ struct vboard_soc;
 /* A PCI interrupt and the lines that it speaks for. */
 struct vboard_vector {
 	struct vboard *board;
+	int irq;
 	unsigned int first, last;
 };
 

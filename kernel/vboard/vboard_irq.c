@@ -71,7 +71,7 @@ static int vboard_irq_set_affinity(struct irq_data *data, const struct cpumask *
 
 	if (board->irqs.nr_vectors == 1)
 		return -EINVAL;
-	ret = irq_set_affinity(pci_irq_vector(board->pdev, irqd_to_hwirq(data)), cpus);
+	ret = irq_set_affinity(board->irqs.vectors[irqd_to_hwirq(data)].irq, cpus);
 	if (ret)
 		return ret;
 	irq_data_update_effective_affinity(data, cpus);
@@ -130,7 +130,7 @@ int vboard_irq_get(struct vboard *board, unsigned int line)
 static void vboard_irq_free_vectors(struct vboard *board, unsigned int count)
 {
 	while (count--)
-		free_irq(pci_irq_vector(board->pdev, count), &board->irqs.vectors[count]);
+		free_irq(board->irqs.vectors[count].irq, &board->irqs.vectors[count]);
 	pci_free_irq_vectors(board->pdev);
 }
 
@@ -148,10 +148,10 @@ static int vboard_irq_request_vectors(struct vboard *board)
 	irqs->nr_vectors = ret;
 	for (i = 0; i < irqs->nr_vectors; i++) {
 		irqs->vectors[i] = (struct vboard_vector) {
-			.board = board, .first = i, .last = irqs->nr_vectors > 1 ? i : VBOARD_CORES - 1,
+			.board = board, .irq = pci_irq_vector(board->pdev, i), .first = i, .last = irqs->nr_vectors > 1 ? i : VBOARD_CORES - 1,
 		};
 		/* The lines' handlers are called from this one, with interrupts off. */
-		ret = request_irq(pci_irq_vector(board->pdev, i), vboard_irq_handle,
+		ret = request_irq(irqs->vectors[i].irq, vboard_irq_handle,
 				  IRQF_NO_THREAD | (irqs->nr_vectors > 1 ? 0 : IRQF_SHARED), "npud_vboard", &irqs->vectors[i]);
 		if (ret) {
 			vboard_irq_free_vectors(board, i);
