@@ -63,28 +63,12 @@ static int vboard_irq_set_type(struct irq_data *data, unsigned int type)
 	return type == IRQ_TYPE_LEVEL_HIGH ? 0 : -EINVAL;
 }
 
-/* A line goes where its vector goes. */
-static int vboard_irq_set_affinity(struct irq_data *data, const struct cpumask *cpus, bool force)
-{
-	struct vboard *board = vboard_irq_board(data);
-	int ret;
-
-	if (board->irqs.nr_vectors == 1)
-		return -EINVAL;
-	ret = irq_set_affinity(board->irqs.vectors[irqd_to_hwirq(data)].irq, cpus);
-	if (ret)
-		return ret;
-	irq_data_update_effective_affinity(data, cpus);
-	return IRQ_SET_MASK_OK;
-}
-
 static struct irq_chip vboard_irq_chip = {
 	.name = "npud-vboard",
 	.irq_mask = vboard_irq_mask,
 	.irq_unmask = vboard_irq_unmask,
 	.irq_eoi = vboard_irq_eoi,
 	.irq_set_type = vboard_irq_set_type,
-	.irq_set_affinity = vboard_irq_set_affinity,
 	.flags = IRQCHIP_SKIP_SET_WAKE,
 };
 
