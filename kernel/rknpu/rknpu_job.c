@@ -3,13 +3,13 @@
 #include <linux/file.h>
 #include <linux/module.h>
 #include <linux/slab.h>
-#include <linux/sync_file.h>
 #include <drm/drm_file.h>
 #include <drm/drm_print.h>
 
 #include "rknpu_bo.h"
 #include "rknpu_check.h"
 #include "rknpu_compat.h"
+#include "rknpu_deps.h"
 #include "rknpu_device.h"
 #include "rknpu_fence.h"
 #include "rknpu_file.h"
@@ -89,9 +89,7 @@ static void job_reap(struct work_struct *work)
 	struct rknpu_job *job = container_of(work, struct rknpu_job, reap);
 	unsigned int i;
 
-	for (i = 0; i < job->nr_deps; i++)
-		dma_fence_put(job->deps[i].fence);
-	kfree(job->deps);
+	rknpu_deps_fini(job);
 	for (i = 0; i < ARRAY_SIZE(job->parts); i++)
 		kvfree(job->parts[i].chunks);
 	dma_fence_put(job->fence);
@@ -176,117 +174,6 @@ void rknpu_job_end(struct rknpu_job *job, enum rknpu_job_state to, int result)
 		job_announce(job);
 }
 
-/* --- fences to wait for ------------------------------------------------------------------------------------------------------- */
-
-/*
- * A fence signalled, or all were added: whoever brings the count to zero queues the job.
- * Any context.
- */
-static void job_deps_done(struct rknpu_job *job)
-{
-	struct rknpu_device *rdev = job->rdev;
-	unsigned long flags;
-
-	if (!atomic_dec_and_test(&job->deps_left))
-		return;
-	spin_lock_irqsave(&rdev->lock, flags);
-	if (job->state == RKNPU_JOB_WAITING)
-		rknpu_job_move(job, RKNPU_JOB_QUEUED);
-	spin_unlock_irqrestore(&rdev->lock, flags);
-	rknpu_sched_kick(rdev);
-}
-
-static void job_dep_signalled(struct dma_fence *fence, struct dma_fence_cb *cb)
-{
-	struct rknpu_job_dep *dep = container_of(cb, struct rknpu_job_dep, cb);
-	struct rknpu_job *job = dep->job;
-
-	if (dep->explicit && fence->error)
-		atomic_cmpxchg(&job->deps_error, 0, fence->error);
-	job_deps_done(job);
-	rknpu_job_put(job);
-}
-
-/* Arming and disarming exclude each other, or a callback could be removed that is just being added. */
-static void job_deps_arm(struct rknpu_job *job)
-{
-	unsigned int i;
-
-	mutex_lock(&job->deps_lock);
-	for (i = 0; i < job->nr_deps; i++) {
-		struct rknpu_job_dep *dep = &job->deps[i];
-
-		dep->job = rknpu_job_get(job);
-		atomic_inc(&job->deps_left);
-		if (dma_fence_add_callback(dep->fence, &dep->cb, job_dep_signalled)) {
-			/* signalled before */
-			if (dep->explicit && dep->fence->error)
-				atomic_cmpxchg(&job->deps_error, 0, dep->fence->error);
-			atomic_dec(&job->deps_left);
-			dep->job = NULL;
-			rknpu_job_put(job);
-		}
-	}
-	mutex_unlock(&job->deps_lock);
-	job_deps_done(job);
-}
-
-static void job_deps_disarm(struct rknpu_job *job)
-{
-	unsigned int i;
-
-	mutex_lock(&job->deps_lock);
-	for (i = 0; i < job->nr_deps; i++)
-		if (job->deps[i].job && dma_fence_remove_callback(job->deps[i].fence, &job->deps[i].cb))
-			rknpu_job_put(job);
-	mutex_unlock(&job->deps_lock);
-}
-
-/* Takes the reference over, in any case. */
-static int job_deps_add(struct rknpu_job *job, struct dma_fence *fence, bool explicit)
-{
-	struct rknpu_job_dep *deps;
-
-	deps = krealloc(job->deps, (job->nr_deps + 1) * sizeof(*deps), GFP_KERNEL);
-	if (!deps) {
-		dma_fence_put(fence);
-		return -ENOMEM;
-	}
-	job->deps = deps;
-	deps[job->nr_deps++] = (struct rknpu_job_dep) { .fence = fence, .explicit = explicit };
-	return 0;
-}
-
-static int job_deps_add_fd(struct rknpu_job *job, int fd)
-{
-	struct dma_fence *fence = sync_file_get_fence(fd);
-
-	return fence ? job_deps_add(job, fence, true) : -EINVAL;
-}
-
-/*
- * What others do with a buffer comes before this job:
- * a job names no buffers, so each shared one of its space counts as read and written.
- * Jobs of one file don't wait for each other;
- * they never did in this interface, and three threads on three cores live by it.
- */
-static int job_deps_add_resv(struct rknpu_job *job, struct dma_resv *resv)
-{
-	struct dma_resv_iter cursor;
-	struct dma_fence *fence;
-	int ret;
-
-	dma_resv_assert_held(resv);
-	dma_resv_for_each_fence(&cursor, resv, DMA_RESV_USAGE_READ, fence) {
-		if (rknpu_fence_is_of_file(fence, job->file->id) || dma_fence_is_signaled(fence))
-			continue;
-		ret = job_deps_add(job, dma_fence_get(fence), false);
-		if (ret)
-			return ret;
-	}
-	return 0;
-}
-
 /* --- cancelling --------------------------------------------------------------------------------------------------------------- */
 
 void rknpu_job_cancel(struct rknpu_job *job, int error)
@@ -307,7 +194,7 @@ void rknpu_job_cancel(struct rknpu_job *job, int error)
 	}
 	spin_unlock_irq(&rdev->lock);
 	if (mine) {
-		job_deps_disarm(job);
+		rknpu_deps_disarm(job);
 		job_announce(job);
 	} else {
 		rknpu_sched_kick(rdev);
@@ -484,7 +371,7 @@ static int job_publish_once(struct rknpu_job *job)
 		goto out;
 	for (i = 0; i < count && !ret; i++) {
 		ret = dma_resv_reserve_fences(objs[i]->resv, 1);
-		ret = ret ?: job_deps_add_resv(job, objs[i]->resv);
+		ret = ret ?: rknpu_deps_add_resv(job, objs[i]->resv);
 	}
 	ret = ret ?: job_publish(job, gen);
 	for (i = 0; i < count && !ret; i++)
@@ -543,7 +430,7 @@ static int job_fill(struct rknpu_job *job, const struct rknpu_submit *args, cons
 	job->pingpong = args->flags & RKNPU_JOB_PINGPONG;
 	job->task_base = args->task_base_addr;
 	job->timeout_ms = clamp(args->timeout ?: default_timeout_ms, 1u, max(max_timeout_ms, 1u));
-	return args->flags & RKNPU_JOB_FENCE_IN ? job_deps_add_fd(job, args->fence_fd) : 0;
+	return args->flags & RKNPU_JOB_FENCE_IN ? rknpu_deps_add_fd(job, args->fence_fd) : 0;
 }
 
 static struct rknpu_job *job_alloc(struct rknpu_device *rdev, struct rknpu_file *file)
@@ -608,7 +495,7 @@ int rknpu_ioctl_submit(struct drm_device *drm, void *data, struct drm_file *drm_
 		fd_install(fd, sync);
 		args->fence_fd = fd;
 	}
-	job_deps_arm(job);
+	rknpu_deps_arm(job);
 
 	if (!(args->flags & RKNPU_JOB_NONBLOCK)) {
 		/* A suspend doesn't wait for the job; the job's time limit doesn't stand still for it. */
