@@ -92,6 +92,17 @@ static void epilogue(void) {
 
 bool core_failed(int status) { return status == -ETIMEDOUT || status == -EIO; }
 
+long long state_number(const char *name) {
+  char text[8192], line[64];
+  const char *found;
+
+  mount_debugfs();
+  snprintf(line, sizeof(line), "\n%s ", name);
+  if (read_file("/sys/kernel/debug/rknpu/npud/state", text, sizeof(text)) <= 0) return -1;
+  found = strstr(text, line);
+  return found ? strtoll(found + strlen(line), NULL, 0) : -1;
+}
+
 void wait_for_strike(uint32_t fired_before) {
   for (int i = 0; i < 5000 && board_fired() == fired_before; i++) sleep_ms(1);
   CHECK(board_fired() != fired_before, "(the fault found nobody)");

@@ -45,5 +45,7 @@ bool all_spaces_work(void);
 /* A driver may see a stall before the time is over, then it is an I/O error. */
 bool core_failed(int status);
 void wait_for_strike(uint32_t fired_before);
+/* A number of debugfs' npud/state, -1 if it isn't there. */
+long long state_number(const char *name);
 
 #endif

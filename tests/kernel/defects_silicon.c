@@ -9,18 +9,6 @@
 
 #include "defects.h"
 
-/* A number of debugfs' npud/state, -1 if it isn't there. */
-static long long state_number(const char *name) {
-  char text[4096], line[64];
-  const char *found;
-
-  mount_debugfs();
-  snprintf(line, sizeof(line), "\n%s ", name);
-  if (read_file("/sys/kernel/debug/rknpu/npud/state", text, sizeof(text)) <= 0) return -1;
-  found = strstr(text, line);
-  return found ? strtoll(found + strlen(line), NULL, 0) : -1;
-}
-
 static double now_ms(void) {
   struct timespec t;
 

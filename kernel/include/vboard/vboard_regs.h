@@ -65,6 +65,7 @@
 #define VBOARD_FAULT_CORE		0x104	/* core 0..2, or VBOARD_FAULT_ANY_CORE; for MMU kinds a bank 0..3 */
 #define VBOARD_FAULT_ANY_CORE		0xff
 #define VBOARD_FAULT_ARG		0x108	/* meaning by kind, below */
+#define VBOARD_IRQ_EARLY_QUIET		0x80000000u	/* irq-early: and until that write-back the core's MMU banks are idle */
 #define VBOARD_FAULT_COUNT		0x10c	/* how many times it strikes; 0 = until cleared */
 #define VBOARD_FAULT_ARM		0x110	/* write 1: arm; read: how many faults are armed */
 #define VBOARD_FAULT_CLEAR		0x114	/* write 1: disarm all; dead cores stay dead until reset (or for good) */

@@ -234,7 +234,9 @@ bool Core::advance() {
       job->written_runs = job->written_bytes = 0;
       if (job->done + 1 == job->tasks) {
         if (const auto early = wiring_.faults->strike(VBOARD_FAULT_IRQ_EARLY, wiring_.core)) {
-          job->write_not_before_us = wiring_.now_us() + *early;
+          job->write_not_before_us = wiring_.now_us() + (*early & ~VBOARD_IRQ_EARLY_QUIET);
+          // A bank knows of transactions, not of what the core is going to do.
+          if (*early & VBOARD_IRQ_EARLY_QUIET) live_ = false;
           finish_task(*job);
           complete(*job);
         }
@@ -244,6 +246,7 @@ bool Core::advance() {
     case Phase::kWrite: {
       if (job->write_not_before_us && wiring_.now_us() < *job->write_not_before_us) return false;
       job->write_not_before_us.reset();
+      live_ = true;
       if (wiring_.write_bank->blocked()) return false;
       lock.unlock();
       const Access access = write_back(*job);

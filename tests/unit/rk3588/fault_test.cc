@@ -187,6 +187,27 @@ TEST_F(Faults, InterruptBeforeTheLastWriteBack) {
   expect_healthy();
 }
 
+TEST_F(Faults, BanksAreIdleBeforeTheLastWriteBackIfToldSo) {
+  constexpr uint32_t kIdle = 1u << 3;
+  t.arm(VBOARD_FAULT_IRQ_EARLY, 0, 300);
+  t.run(three);
+  EXPECT_EQ(t.bank_read(0, 4) & kIdle, 0u);
+  t.now_us += 300;
+  t.board.run_until_idle();
+  EXPECT_NE(t.bank_read(0, 4) & kIdle, 0u);
+  t.arm(VBOARD_FAULT_IRQ_EARLY, 0, VBOARD_IRQ_EARLY_QUIET | 300);
+  t.run(one);
+  EXPECT_TRUE(t.completed());
+  EXPECT_NE(t.bank_read(0, 4) & kIdle, 0u);
+  t.now_us += 299;
+  t.board.run_until_idle();
+  EXPECT_NE(t.bank_read(0, 4) & kIdle, 0u);
+  t.now_us += 1;
+  t.board.run_until_idle();
+  EXPECT_TRUE(right(2));
+  expect_healthy();
+}
+
 TEST_F(Faults, AJobAfterAnEarlyInterruptRunsAfterTheLateWrites) {
   t.arm(VBOARD_FAULT_IRQ_EARLY, 0, 300);
   t.run(three);
