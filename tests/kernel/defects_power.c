@@ -12,6 +12,8 @@
 
 enum { PATIENCE_MS = 20000 };
 
+#define CALL "/sys/module/rknpu_pm/parameters/call"
+
 static bool power_is(const char *state) {
   char text[64] = "";
 
@@ -26,6 +28,12 @@ static uint32_t frequency(int fd) {
   uint32_t hz = 0;
 
   return npu_action(fd, RKNPU_GET_FREQ, &hz) == 0 ? hz : 0;
+}
+
+static bool job_runs(int fd) {
+  struct rknpu_npud_device_info info;
+
+  return query_device(fd, &info) == 0 && info.jobs_running > 0;
 }
 
 static bool comes_to(int fd, uint32_t hz) {
@@ -137,8 +145,36 @@ static void test_a_system_suspend_waits_for_what_runs(void) {
   write_file("/sys/power/pm_test", "none\n");
 }
 
+/* Needs rknpu_pm.ko: a runtime suspend that meets a job on whichever core is refused, and none of the cores has lost anything by it. */
+static void test_a_refused_runtime_suspend_leaves_none_half_down(void) {
+  const int fd = npu_open_or_die();
+  struct gemm runs, others;
+  long long lost;
+  int fence;
+
+  if (access(CALL, F_OK)) SKIP("rknpu_pm.ko isn't loaded");
+  REQUIRE(gemm_long(&runs, fd, 0, 1500000000, 770) == 0 && gemm_small(&others, fd, 0, true, 771) == 0);
+  lost = state_number("lost_irqs");
+  for (unsigned core = 0; core < NPU_CORES; core++) {
+    gemm_clear(&runs);
+    fence = gemm_start(&runs, 1u << core, NPU_TIMEOUT_MS, 0);
+    REQUIRE(fence >= 0, "(%s)", strerror(errno));
+    while (fence_wait(fence, 0) == 0 && !job_runs(fd)) sleep_ms(1);
+    CHECK_ERRNO(write_file(CALL, "runtime_suspend\n"), EBUSY);
+    CHECK(fence_wait(fence, 0) == 0, "(core %u: the job was over too early)", core);
+    for (unsigned other = 0; other < NPU_CORES; other++)
+      if (other != core) CHECK_EQ(gemm_run(&others, 1u << other), 0);
+    CHECK_EQ(fence_wait(fence, NPU_TIMEOUT_MS), 1);
+    CHECK_EQ(gemm_wrong(&runs), 0);
+    close(fence);
+  }
+  /* A core without an interrupt is found in the end, too, but late. */
+  CHECK_EQ(state_number("lost_irqs"), lost);
+}
+
 const struct test power_tests[] = {
     {"the-rate-never-changes-without-power", test_the_rate_never_changes_without_power, 0},
     {"a-system-suspend-waits-for-what-runs", test_a_system_suspend_waits_for_what_runs, 0},
+    {"a-refused-runtime-suspend-leaves-none-half-down", test_a_refused_runtime_suspend_leaves_none_half_down, 0},
 };
 const unsigned power_test_count = sizeof(power_tests) / sizeof(power_tests[0]);
