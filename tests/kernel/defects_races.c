@@ -2,6 +2,7 @@
 /* What only luck meets: two faults at once, or windows that kernel/tests/rknpu_windows holds open. */
 #include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,17 @@ static unsigned bound_devices(char names[MAX_NODES][64]) {
   return n;
 }
 
+/* What the driver makes for each NPU. */
+static unsigned facades(void) {
+  unsigned count = 0;
+  glob_t found;
+
+  if (glob("/sys/bus/platform/devices/rknpu-facade*", 0, NULL, &found)) return 0;
+  count = (unsigned)found.gl_pathc;
+  globfree(&found);
+  return count;
+}
+
 struct user {
   unsigned core;
   volatile int *gone; /* how many saw -ENODEV */
@@ -202,9 +214,39 @@ static void test_unbinding_under_jobs(void) {
   }
 }
 
+/* Needs rknpu_bad_nodes.ko. A probe that fails, at whichever step, leaves nothing behind, and those that are bound don't feel it. */
+static void test_a_probe_that_fails_leaves_nothing(void) {
+  static const char *const bad[] = {"rk3588-rknpu-bank.0", "rk3588-rknpu-bank.1", "rk3588-rknpu-bank.2", "rk3588-rknpu-bank.3"};
+  char names[MAX_NODES][64];
+  struct gemm g;
+  int fd;
+
+  if (access("/sys/module/rknpu_bad_nodes", F_OK)) SKIP("rknpu_bad_nodes.ko isn't loaded");
+  if (bound_devices(names) != 1) SKIP("for an NPU of one node");
+  for (unsigned round = 0; round < 3; round++) {
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+      CHECK(write_file(DRIVER "/bind", bad[i]) == -1 && (errno == ENODEV || errno == ENXIO || errno == EINVAL), "(%s: %s)", bad[i], strerror(errno));
+      CHECK_EQ(facades(), 1);
+    }
+    fd = npu_open_or_die();
+    REQUIRE(gemm_small(&g, fd, 0, true, 360) == 0);
+    for (unsigned core = 0; core < NPU_CORES; core++) CHECK_EQ(gemm_run(&g, 1u << core), 0);
+    gemm_destroy(&g);
+    close(fd);
+    CHECK(write_file(DRIVER "/unbind", names[0]) == 0, "(%s: %s)", names[0], strerror(errno));
+    CHECK_EQ(facades(), 0);
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) CHECK(write_file(DRIVER "/bind", bad[i]) == -1);
+    CHECK_EQ(facades(), 0);
+    CHECK(npu_open(NPU_RENDER) < 0);
+    REQUIRE(write_file(DRIVER "/bind", names[0]) == 0, "(%s: %s)", names[0], strerror(errno));
+  }
+  device_works();
+}
+
 const struct test race_tests[] = {
     {"a-core-that-is-done-but-hangs-is-reset", test_a_core_that_is_done_but_hangs_is_reset, 0},
     {"unbinding-under-jobs", test_unbinding_under_jobs, 0},
+    {"a-probe-that-fails-leaves-nothing", test_a_probe_that_fails_leaves_nothing, 0},
     {"forgetting-spares-the-next-job", test_forgetting_spares_the_next_job, 300},
 };
 const unsigned race_test_count = sizeof(race_tests) / sizeof(race_tests[0]);
