@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "baseline.h"
+#include "board.h"
 #include "npu.h"
 #include "tap.h"
 
@@ -47,10 +49,10 @@ static bool struck(void) {
 }
 
 /* Runs the operation with each of its allocations failing in turn. `operation` returns 0 or -1 with errno; `undo` follows a success. */
-static void each_allocation_fails(const char *name, int (*operation)(void *), void (*undo)(void *), void *argument) {
+static void each_allocation_fails_from(unsigned first, const char *name, int (*operation)(void *), void (*undo)(void *), void *argument) {
   unsigned nth, refused = 0;
 
-  for (nth = 1; nth < MOST_ALLOCATIONS; nth++) {
+  for (nth = first; nth < MOST_ALLOCATIONS; nth++) {
     int result, error;
     bool hit;
 
@@ -69,6 +71,10 @@ static void each_allocation_fails(const char *name, int (*operation)(void *), vo
   }
   CHECK(nth < MOST_ALLOCATIONS, "(%s never gets through)", name);
   tap_note("%s: %u allocations, %u times refused", name, nth - 1, refused);
+}
+
+static void each_allocation_fails(const char *name, int (*operation)(void *), void (*undo)(void *), void *argument) {
+  each_allocation_fails_from(1, name, operation, undo, argument);
 }
 
 struct work {
@@ -163,6 +169,102 @@ static void test_failslab(void) {
   CHECK(baseline_restored(fd, &before));
 }
 
-static const struct test tests[] = {{"every-allocation-fails-once", test_failslab, 600}};
+/* --- bind -------------------------------------------------------------------------------------------------------------------------------- */
 
-int main(int argc, char **argv) { return tap_run(tests, 1, argc > 1 ? argv[1] : NULL, NULL); }
+#define DRIVER "/sys/bus/platform/drivers/npud-rknpu"
+
+static unsigned how_many(const char *pattern) {
+  unsigned count = 0;
+  glob_t found;
+
+  if (glob(pattern, 0, NULL, &found) == 0) {
+    count = (unsigned)found.gl_pathc;
+    globfree(&found);
+  }
+  return count;
+}
+
+/* Nothing of the driver is there but the driver: no device, no node, no interrupt line taken, no core with power. */
+static void nothing_is_bound(void) {
+  char text[16384] = "";
+
+  CHECK_EQ(how_many("/sys/bus/platform/devices/rknpu-facade*"), 0);
+  CHECK(npu_open(NPU_RENDER) < 0);
+  CHECK_EQ(how_many("/sys/kernel/debug/rknpu/npud"), 0);
+  CHECK(read_file("/proc/interrupts", text, sizeof(text)) > 0 && !strstr(text, "rknpu"));
+  if (board_present()) CHECK_EQ(board_read(VBOARD_POWER) & 7, 0);
+}
+
+static int do_bind(void *argument) {
+  if (write_file(DRIVER "/bind", argument) == 0) return 0;
+  {
+    const int error = errno;
+
+    nothing_is_bound();
+    errno = error;
+  }
+  return -1;
+}
+
+static void undo_bind(void *argument) {
+  const int fd = npu_open(NPU_RENDER);
+  struct gemm g;
+
+  /* What it came up without, it can do without. */
+  if (fd < 0) {
+    tap_fail(__FILE__, __LINE__, "bound, but there is no node: %s", strerror(errno));
+  } else {
+    if (gemm_small(&g, fd, 0, true, 1) == 0) {
+      CHECK_EQ(gemm_run(&g, 7), 0);
+      gemm_destroy(&g);
+    } else {
+      tap_fail(__FILE__, __LINE__, "no memory for a job: %s", strerror(errno));
+    }
+    close(fd);
+  }
+  CHECK(write_file(DRIVER "/unbind", argument) == 0);
+  nothing_is_bound();
+}
+
+/*
+ * How many allocations there are until a core has no window: those of DRM's device are among them, and must not fail, for
+ * drm_minor_alloc_release() puts the error pointer that is left where a minor's device couldn't be made (Linux 7.3, drivers/gpu/drm/drm_drv.c).
+ */
+static unsigned allocations_of_a_bad_bind(void) {
+  char text[16] = "";
+  int result;
+
+  arm(MOST_ALLOCATIONS * 10);
+  result = write_file(DRIVER "/bind", "rk3588-rknpu-bank.1");
+  if (pread(nth_fd, text, sizeof(text) - 1, 0) <= 0 || result == 0) return 0;
+  arm(0);
+  return MOST_ALLOCATIONS * 10 - (unsigned)atoi(text);
+}
+
+static void test_bind(void) {
+  unsigned first;
+  glob_t found;
+  char *name;
+
+  if (!injection_ready()) SKIP("this kernel has no fault injection for slabs");
+  if (access("/sys/module/rknpu_bad_nodes", F_OK)) SKIP("rknpu_bad_nodes.ko isn't loaded");
+  if (glob(DRIVER "/rk3588-rknpu-bank*", 0, NULL, &found) || found.gl_pathc != 1) SKIP("not for device trees");
+  name = strdup(strrchr(found.gl_pathv[0], '/') + 1);
+  globfree(&found);
+  CHECK(write_file(DRIVER "/unbind", name) == 0);
+  nothing_is_bound();
+  first = allocations_of_a_bad_bind();
+  REQUIRE(first > 0);
+  tap_note("from allocation %u on", first);
+  each_allocation_fails_from(first, "bind", do_bind, undo_bind, name);
+  REQUIRE(write_file(DRIVER "/bind", name) == 0);
+  free(name);
+  device_works();
+}
+
+static const struct test tests[] = {
+    {"every-allocation-fails-once", test_failslab, 600},
+    {"every-allocation-of-a-bind-fails-once", test_bind, 600},
+};
+
+int main(int argc, char **argv) { return tap_run(tests, sizeof(tests) / sizeof(tests[0]), argc > 1 ? argv[1] : NULL, NULL); }
