@@ -64,7 +64,7 @@ check-vm: root models ## the driver and npud in guests with the virtual board, w
 check-sanitize: root ## unit and integration tests under ASan+UBSan, then TSan
 	@$(RUN) tools/check $(BUILD) sanitize
 
-check-debug-kernel: root ## KUnit and the driver's tests on kernels with KASAN, lockdep and kmemleak (amd64, arm64)
+check-debug-kernel: build ## KUnit and the driver's tests on kernels with KASAN, lockdep and kmemleak (amd64, arm64)
 	@$(RUN) tools/debug-kernel check amd64
 	@$(RUN) tools/debug-kernel check arm64
 

@@ -6,11 +6,13 @@
  */
 #define pr_fmt(fmt) fmt
 
+#include <linux/clk.h>
 #include <linux/iommu.h>
 #include <linux/module.h>
 #include <linux/of.h>
 #include <linux/platform_device.h>
 #include <linux/pm_runtime.h>
+#include <linux/regulator/consumer.h>
 
 #include "../rknpu/rknpu_compat.h"
 #include "vboard_core.h"
@@ -27,6 +29,8 @@ struct iommu_test {
 	struct vboard_core core;
 	struct iommu_group *group;
 	struct iommu_domain *domain;
+	struct clk_bulk_data *clocks;
+	int nr_clocks;
 	struct page *pages;
 	atomic_t faults;
 	unsigned long fault_iova;
@@ -135,6 +139,44 @@ static const struct vboard_test tests[] = {
 
 static bool tested;
 
+/* Supplies, memories' first, then what the domains are, then clocks: as a driver of the NPU does it. Names are those of both bindings. */
+static int iommu_test_power_on(struct iommu_test *t)
+{
+	static const char * const supplies[] = { "sram", "mem", "npu", "rknpu" };
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < ARRAY_SIZE(supplies); i++) {
+		ret = devm_regulator_get_enable_optional(t->dev, supplies[i]);
+		if (ret && ret != -ENODEV)
+			return ret;
+	}
+	t->nr_clocks = devm_clk_bulk_get_all(t->dev, &t->clocks);
+	if (t->nr_clocks < 0)
+		return t->nr_clocks;
+	pm_runtime_enable(t->dev); /* the IOMMU follows its consumer */
+	ret = pm_runtime_resume_and_get(t->dev);
+	if (ret)
+		goto err_disable;
+	/* The vendor's node has several domains, which nobody attached for us. */
+	writel(7, t->control + VBOARD_POWER);
+	writel(0, t->control + VBOARD_RESET);
+	ret = clk_bulk_prepare_enable(t->nr_clocks, t->clocks);
+	if (!ret)
+		return 0;
+	pm_runtime_put_sync(t->dev);
+err_disable:
+	pm_runtime_disable(t->dev);
+	return ret;
+}
+
+static void iommu_test_power_off(struct iommu_test *t)
+{
+	clk_bulk_disable_unprepare(t->nr_clocks, t->clocks);
+	pm_runtime_put_sync(t->dev);
+	pm_runtime_disable(t->dev);
+}
+
 static int iommu_test_probe(struct platform_device *pdev)
 {
 	struct device *dev = &pdev->dev;
@@ -163,11 +205,7 @@ static int iommu_test_probe(struct platform_device *pdev)
 		pr_info("# no registers, no memory or no IOMMU group: is the node's iommus property there?\n");
 		goto out;
 	}
-	writel(7, t->control + VBOARD_POWER);
-	writel(7, t->control + VBOARD_CLOCK);
-	writel(0, t->control + VBOARD_RESET);
-	pm_runtime_enable(dev); /* the IOMMU follows its consumer */
-	ret = pm_runtime_resume_and_get(dev);
+	ret = iommu_test_power_on(t);
 	if (!ret) {
 		tested = true;
 		ret = vboard_ktap_run(tests, ARRAY_SIZE(tests), t) ? -EINVAL : 0;
@@ -175,9 +213,8 @@ static int iommu_test_probe(struct platform_device *pdev)
 			iommu_detach_group(t->domain, t->group);
 			iommu_domain_free(t->domain);
 		}
-		pm_runtime_put_sync(dev);
+		iommu_test_power_off(t);
 	}
-	pm_runtime_disable(dev);
 out:
 	if (t->group)
 		iommu_group_put(t->group);
