@@ -123,7 +123,7 @@ void rknpu_power_shutdown(struct rknpu_node *node)
 	struct rknpu_device *rdev = node->rdev;
 
 	if (rdev && !rknpu_sched_pause(rdev, SHUTDOWN_WAIT_MS))
-		rknpu_sched_reset_cores(rdev, rknpu_all_cores(rdev));
+		rknpu_sched_end_running(rdev);
 	pm_runtime_force_suspend(node->dev);
 }
 

@@ -439,6 +439,18 @@ bool rknpu_sched_pause(struct rknpu_device *rdev, unsigned int ms)
 	return true;
 }
 
+void rknpu_sched_end_running(struct rknpu_device *rdev)
+{
+	spin_lock_irq(&rdev->lock);
+	if (rdev->jobs_running)
+		rdev->reset_wanted |= rknpu_all_cores(rdev);
+	spin_unlock_irq(&rdev->lock);
+	rknpu_sched_kick(rdev);
+	/* Not for the resets: if the jobs end of their own the thread, paused, makes none. */
+	wait_event(rdev->settled, !READ_ONCE(rdev->jobs_running));
+	kthread_flush_work(&rdev->work);
+}
+
 void rknpu_sched_resume(struct rknpu_device *rdev)
 {
 	spin_lock_irq(&rdev->lock);

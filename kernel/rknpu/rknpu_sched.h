@@ -29,6 +29,8 @@ void rknpu_sched_revive(struct rknpu_device *rdev);
  * False if that took longer than @ms.
  */
 bool rknpu_sched_pause(struct rknpu_device *rdev, unsigned int ms);
+/* While paused: what still runs ends, by a reset. Nothing runs any more when it returns. */
+void rknpu_sched_end_running(struct rknpu_device *rdev);
 void rknpu_sched_resume(struct rknpu_device *rdev);
 /*
  * The hardware goes: fails what is there, starts nothing any more.

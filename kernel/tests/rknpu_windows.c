@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Holds npud_rknpu up in two places, so that a test from user space meets what else needs luck: page_fault_ms before a page fault's core is
- * stopped, forget_ms before somebody who asks that an MMU forget a space is heard. The counts say how often each was passed.
+ * Holds npud_rknpu up in three places, so that a test from user space meets what else needs luck: page_fault_ms before a page fault's core is
+ * stopped, forget_ms before somebody who asks that an MMU forget a space is heard, end_running_ms before a shutdown, tired of waiting, ends what
+ * runs. The counts say how often each was passed.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -25,12 +26,15 @@ static int hold(struct kprobe *probe, struct pt_regs *regs)
 
 static struct window page_fault = { .probe = { .symbol_name = "rknpu_core_page_fault", .pre_handler = hold } };
 static struct window forget = { .probe = { .symbol_name = "rknpu_sched_forget", .pre_handler = hold } };
-static struct kprobe *probes[] = { &page_fault.probe, &forget.probe };
+static struct window end_running = { .probe = { .symbol_name = "rknpu_sched_end_running", .pre_handler = hold } };
+static struct kprobe *probes[] = { &page_fault.probe, &forget.probe, &end_running.probe };
 
 module_param_named(page_fault_ms, page_fault.delay_ms, uint, 0644);
 module_param_named(forget_ms, forget.delay_ms, uint, 0644);
+module_param_named(end_running_ms, end_running.delay_ms, uint, 0644);
 module_param_named(page_faults, page_fault.passed.counter, int, 0444);
 module_param_named(forgets, forget.passed.counter, int, 0444);
+module_param_named(end_runnings, end_running.passed.counter, int, 0444);
 
 static int __init windows_init(void)
 {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * rknpu-shutdown: the machine goes down under jobs. Needs rknpu_pm.ko, which calls the driver's shutdown callback, and the board. The driver
- * is of no use behind it: a guest runs nothing else.
+ * rknpu-shutdown PATTERN: the machine goes down under jobs. Needs rknpu_pm.ko, which calls the driver's shutdown callback, and the board. The
+ * driver is of no use behind it: a guest runs one of the tests and nothing else.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 #include "npu.h"
 #include "tap.h"
 
-enum { ALL_CORES = (1 << NPU_CORES) - 1, HANGS = 1 };
+enum { ALL_CORES = (1 << NPU_CORES) - 1, HANGS = 1, ENDS_MS = 1500 /* within the two seconds that the shutdown is held up, behind the half one that it waits */ };
 
 #define CALL "/sys/module/rknpu_pm/parameters/call"
 
@@ -61,6 +62,32 @@ static void test_shutdown(void) {
   for (unsigned core = 1; core < NPU_CORES; core++) close(waiting[core]);
 }
 
-static const struct test tests[] = {{"shutdown-leaves-no-core-at-work", test_shutdown, 0}};
+#define WINDOWS "/sys/module/rknpu_windows/parameters/"
 
-int main(int argc, char **argv) { return tap_run(tests, 1, argc > 1 ? argv[1] : NULL, NULL); }
+/* Needs rknpu_windows.ko. The shutdown has waited long enough, and before it says so the last job ends by itself. */
+static void test_shutdown_meets_an_end(void) {
+  const int fd = npu_open_or_die();
+  const uint32_t fired = board_fired();
+  char passed[32] = "";
+  struct gemm g;
+  int fence;
+
+  if (access(WINDOWS "end_running_ms", F_OK)) SKIP("rknpu_windows.ko isn't loaded");
+  REQUIRE(access(CALL, F_OK) == 0 && gemm_small(&g, fd, 0, true, 30) == 0);
+  board_fault(VBOARD_FAULT_STALL, 0, 0, 1);
+  fence = gemm_start(&g, 1, ENDS_MS, 0);
+  for (int i = 0; i < NPU_TIMEOUT_MS && board_fired() == fired; i++) sleep_ms(1);
+  REQUIRE(fence >= 0 && write_file(WINDOWS "end_running_ms", "2000\n") == 0);
+  CHECK(write_file(CALL, "shutdown\n") == 0, "(%s)", strerror(errno));
+  CHECK(read_file(WINDOWS "end_runnings", passed, sizeof(passed)) > 0 && atoi(passed) == 1, "(%s)", passed);
+  CHECK_EQ(-fence_wait(fence, 0), ETIMEDOUT);
+  CHECK_EQ(board_read(VBOARD_POWER) & ALL_CORES, 0);
+  close(fence);
+}
+
+static const struct test tests[] = {
+    {"shutdown-leaves-no-core-at-work", test_shutdown, 0},
+    {"shutdown-meets-the-end-of-a-job", test_shutdown_meets_an_end, 60},
+};
+
+int main(int argc, char **argv) { return tap_run(tests, sizeof(tests) / sizeof(tests[0]), argc > 1 ? argv[1] : NULL, NULL); }
