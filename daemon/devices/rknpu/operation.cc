@@ -122,7 +122,9 @@ Result<PackedNode> pack_node(const NodeSpec& spec) {
     node.check_magnitude = kernel_sums(spec, values, [](int8_t v) { return std::fabs(static_cast<float>(v)); });
     node.check_weighted = weighted_sums(spec, values, [](int8_t v) { return static_cast<double>(v); });
   } else {
-    node.exponent = weight_exponent(spec);
+    const auto exponent = weight_exponent(spec);
+    if (!exponent) return std::unexpected(exponent.error());
+    node.exponent = *exponent;
     std::vector<float> scaled;
     if (node.exponent != 0) {
       scaled.resize(spec.weights.size());

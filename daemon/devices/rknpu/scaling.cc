@@ -44,6 +44,9 @@ int exponent_for(float largest, int to) {
   return std::clamp(to - exponent, 0, kMostExponent);
 }
 
+// The bias is multiplied too.
+int most_for_bias(float largest) { return largest > 0 ? kMostExponent - std::ilogb(largest) : 2 * kMostExponent; }
+
 // How many values in a row make a result together: those of a matrix's row, or of an image.
 std::size_t values_together(const PackedNode& node, std::size_t count) {
   return node.kind == NodeKind::matrix ? node.op.channels : count;
@@ -51,10 +54,14 @@ std::size_t values_together(const PackedNode& node, std::size_t count) {
 
 }  // namespace
 
-int weight_exponent(const NodeSpec& spec) {
+Result<int> weight_exponent(const NodeSpec& spec) {
   const Extent all = extent_of(spec.weights);
   if (all.empty() || all.least >= kSmallestFullHalf) return 0;
-  return exponent_for(all.largest, spec.op.depthwise ? kLargestDepthwiseExponent : kLargestExponent);
+  const int exponent = exponent_for(all.largest, spec.op.depthwise ? kLargestDepthwiseExponent : kLargestExponent);
+  if (exponent > 0 && exponent > most_for_bias(extent_of(spec.bias).largest))
+    return fail(ErrorCode::invalid_argument,
+                std::format("node '{}' has a bias too large to stand beside its weights", spec.name));
+  return exponent;
 }
 
 std::vector<float> kernel_reach(const PackedNode& node) {
@@ -81,10 +88,8 @@ Result<int> input_exponent(const PackedNode& node, std::span<const float> reach,
     all.add(own[i]);
   }
   if (all.empty()) return 0;
-  float bias = 0;
-  for (float b : node.bias) bias = std::max(bias, std::fabs(b));
-  int most = kMostExponent, exponent = 0;
-  if (bias > 0) most = 100 - node.exponent - std::ilogb(bias);  // the bias is multiplied too
+  const float bias = extent_of(node.bias).largest;
+  int most = most_for_bias(bias) - node.exponent, exponent = 0;
   if (node.op.depthwise) {
     // No result may reach 2^15.
     double highest = std::ldexp(double{bias}, node.exponent);

@@ -19,7 +19,8 @@ namespace npud::rknpu {
 inline constexpr float kSmallestFullHalf = 0x1p-14f;
 
 // The exponent e for which weights times 2^e are what is packed: 0 where fp16 holds them as they are, never negative.
-int weight_exponent(const NodeSpec& spec);
+// invalid_argument: the bias, multiplied too, would leave fp32.
+Result<int> weight_exponent(const NodeSpec& spec);
 
 // Of a depthwise node, by kernel: the sum of its weights' magnitudes, as packed. Empty for others.
 std::vector<float> kernel_reach(const PackedNode& node);

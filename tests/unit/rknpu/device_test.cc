@@ -577,6 +577,18 @@ TEST_F(DeviceTest, ADeadKernelBesideOthersGivesItsBias) {
   EXPECT_FLOAT_EQ(out[0], spec.bias[0]);
 }
 
+// Multiplied by what the weights are, the bias would be infinite, and a good device blamed for it.
+TEST_F(DeviceTest, ABiasTooLargeBesideScaledWeightsIsTheHosts) {
+  NodeSpec spec = matrix(32, 16, NodePrecision::fp16);
+  for (float& w : spec.weights) w *= 0x1p-90f;
+  spec.bias.assign(16, 0x1p-10f);
+  EXPECT_TRUE(pack_node(spec));
+  spec.bias[3] = -0x1p60f;
+  const auto packed = pack_node(spec);
+  ASSERT_FALSE(packed);
+  EXPECT_EQ(packed.error().code, ErrorCode::invalid_argument);
+}
+
 TEST_F(DeviceTest, TheCheckSeesWhatFp16LostOfTheInput) {
   const auto packed = pack_node(matrix(32, 32, NodePrecision::fp16));
   ASSERT_TRUE(packed);
