@@ -51,7 +51,7 @@
 #define VBOARD_CLOCK_KHZ		0x02c	/* rate of the NPU clock, for the board's own cycle count */
 #define VBOARD_DRIVER_FAULTS		0x030	/* count of what no driver may do (touched a core without power, …); write 0 clears */
 #define VBOARD_DRIVER_FAULT_LAST	0x034	/* offset in BAR 0 of the last one */
-#define VBOARD_OPTION			0x038	/* write "key=value" four bytes at a time, a zero byte ends it: sets an option, while all cores are idle; reads 1 if it was refused */
+#define VBOARD_OPTION			0x038	/* write "key=value" four bytes at a time, a zero byte ends it: sets an option, also beyond a reset; a job keeps those it began with; reads 1 if it was refused */
 #define VBOARD_CLOCK_COMMON		0x03c	/* bit 0: the clocks of all cores (npu, pclk) run. Starts as 1 */
 
 /* --- control BAR: interrupt lines, one a core with its MMU banks. They are levels; MSI-X turns them into messages. -------------- */

@@ -45,13 +45,12 @@ struct Board::Impl {
     uint64_t sequence = 0;
   };
 
-  Impl(const Options& options, Environment environment) : options(options), env(std::move(environment)) {
+  Impl(const Options& options, Environment environment) : env(std::move(environment)), options(options) {
     for (unsigned b = 0; b < VBOARD_BANKS; ++b) {
       const unsigned core = kCoreOfBank[b];
-      banks[b] = std::make_unique<MmuBank>(MmuBank::Wiring{
+      MmuBank::Wiring wiring{
           .bank = b,
           .core = core,
-          .options = &this->options,
           .dma = env.dma,
           .faults = &faults,
           .counters = &counters[core],
@@ -59,12 +58,12 @@ struct Board::Impl {
           .wake = [this, core] { wake(core); },
           .core_is_live = [this, core] { return cores[core] && cores[core]->live(); },
           .driver_fault = [this](std::string_view what) { driver_fault(what); },
-      });
+      };
+      banks[b] = std::make_unique<MmuBank>(std::move(wiring), options);
     }
     for (unsigned c = 0; c < VBOARD_CORES; ++c) {
-      cores[c] = std::make_unique<Core>(Core::Wiring{
+      Core::Wiring wiring{
           .core = c,
-          .options = &this->options,
           .faults = &faults,
           .counters = &counters[c],
           .read_bank = banks[kReadBank[c]].get(),
@@ -75,7 +74,8 @@ struct Board::Impl {
           .log = [this](std::string_view line) { log(line); },
           .driver_fault = [this](std::string_view what) { driver_fault(what); },
           .job_began = [this] { reset_since_job = 0; },
-      });
+      };
+      cores[c] = std::make_unique<Core>(std::move(wiring), options);
     }
     reset_arbiters();
     power_on_state();
@@ -364,6 +364,8 @@ struct Board::Impl {
       }
       const auto set = options.set(option_text);
       option_refused = !set;
+      for (auto& core : cores) core->set_options(options);
+      for (auto& bank : banks) bank->set_options(options);
       log(set ? std::format("option {}", option_text) : set.error());
       option_text.clear();
       return;
@@ -475,13 +477,12 @@ struct Board::Impl {
     for (auto& counter : counters) counter.clear();
     reset_arbiters();
     lost = false;
+    option_text.clear();
+    option_refused = false;
     driver_faults = driver_fault_last = 0;
     power_on_state();
   }
 
-  Options options;  // as given at the start, but for what a test set through VBOARD_OPTION while all cores were idle
-  std::string option_text;
-  bool option_refused = false;
   const Environment env;
   Faults faults;
   std::array<Counters, VBOARD_CORES> counters;
@@ -498,6 +499,9 @@ struct Board::Impl {
   std::atomic<uint32_t> reset_since_job{0};  // cores that were reset since any began a job
   std::mutex access_mutex;                   // one register access at a time; guards what follows
   bool lost = false;                         // until the device reset
+  Options options;                           // as given at the start, but for what was set through VBOARD_OPTION
+  std::string option_text;
+  bool option_refused = false;
   uint32_t power = 0, clock = 0, reset_lines = 0, clock_khz = 0;
   bool common_clocks = true;
   Fault fault_stage;

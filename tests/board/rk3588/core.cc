@@ -18,7 +18,12 @@ constexpr uint32_t kPointerProducerEnable = 1u << 1, kPointerConsumerEnable = 1u
 
 }  // namespace
 
-Core::Core(Wiring wiring) : wiring_(std::move(wiring)) { reset_all(); }
+Core::Core(Wiring wiring, const Options& options) : wiring_(std::move(wiring)), options_(options) { reset_all(); }
+
+void Core::set_options(const Options& options) {
+  std::lock_guard lock(mutex_);
+  options_ = options;
+}
 
 // --- stopping
 // -----------------------------------------------------------------------------------------------------------------------
@@ -31,7 +36,7 @@ void Core::stop() {
     live_ = false;
     start_pending_ = false;
     hung_ = false;
-    if (!wiring_.options->reset_keeps_cbuf) ++cbuf_;
+    if (!options_.reset_keeps_cbuf) ++cbuf_;
     spurious_line_ = line_muted_ = false;
     line_not_before_us_.reset();
     int_raw_ = 0;
@@ -156,11 +161,12 @@ void Core::begin_job() {
   wiring_.counters->add(VBOARD_COUNT_JOBS);
   wiring_.job_began();
   task_number_ = tasks;
-  if (!wiring_.options->cbuf_survives) {
+  if (!options_.cbuf_survives) {
     ++cbuf_;
     reset_groups();
   }
   job_ = std::make_shared<Job>();
+  job_->options = options_;
   job_->run = run_.load(std::memory_order_acquire);
   job_->cbuf = cbuf_;
   job_->tasks = tasks;
@@ -310,7 +316,7 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
       if (!violations.empty()) break;
       job.enable = command.value;
       last_commands_.resize(i + 1);
-      if (const std::string why = why_it_never_ends(job.enable, rdma_words); !why.empty()) {
+      if (const std::string why = why_it_never_ends(job, rdma_words); !why.empty()) {
         hang(std::format("task {}: {}", job.done, why));
         return false;
       }
@@ -356,12 +362,12 @@ bool Core::apply_commands(Job& job, const std::vector<uint64_t>& words) {
 }
 
 // What a convolution lacks without which it was seen to begin and never to end. Empty: nothing.
-std::string Core::why_it_never_ends(uint32_t enable, bool rdma_words) const {
-  if (!(enable & kEnableCna)) return {};
-  if (wiring_.options->mrdma_needed && !rdma_words) return "it has no words for DPU_RDMA (mrdma=needed)";
+std::string Core::why_it_never_ends(const Job& job, bool rdma_words) const {
+  if (!(job.enable & kEnableCna)) return {};
+  if (job.options.mrdma_needed && !rdma_words) return "it has no words for DPU_RDMA (mrdma=needed)";
   for (const Block block : {Block::kCna, Block::kCore}) {
     const uint32_t named = pointers_[static_cast<size_t>(block)].core;
-    if (wiring_.options->core_pointer_required && named != wiring_.core) {
+    if (job.options.core_pointer_required && named != wiring_.core) {
       return std::format("bits 29:28 of {}.S_POINTER name core {} (core-pointer=required)", block_name(block), named);
     }
   }

@@ -29,7 +29,6 @@ class Core {
  public:
   struct Wiring {
     unsigned core = 0;
-    const Options* options = nullptr;
     Faults* faults = nullptr;
     Counters* counters = nullptr;
     MmuBank* read_bank = nullptr;   // PC, features, weights
@@ -42,7 +41,9 @@ class Core {
     std::function<void()> job_began;
   };
 
-  explicit Core(Wiring wiring);
+  Core(Wiring wiring, const Options& options);
+  // For registers from now on, and for the jobs that begin then. Any thread.
+  void set_options(const Options& options);
 
   // Registers, by offset in the core's window. Any thread.
   uint32_t read(uint32_t offset);
@@ -80,6 +81,7 @@ class Core {
   enum class Death { kAlive, kUntilReset, kUntilAllReset, kForGood };
   // Shared by the worker that advances it and by register accesses that drop it.
   struct Job {
+    Options options;  // when it began
     uint64_t run = 0;
     uint64_t cbuf = 0;  // content of the CBUF from before another number is gone
     uint32_t tasks = 1;
@@ -119,7 +121,7 @@ class Core {
   bool executes_from(rknpu::Block block) const;
   rknpu::RegisterFile merged_registers() const;
   bool apply_commands(Job& job, const std::vector<uint64_t>& words);
-  std::string why_it_never_ends(uint32_t enable, bool rdma_words) const;
+  std::string why_it_never_ends(const Job& job, bool rdma_words) const;
   void finish_task(Job& job);
   void complete(Job& job);
   void raise(uint32_t bits, bool lost);
@@ -153,6 +155,7 @@ class Core {
   std::atomic<bool> live_{false};
 
   mutable std::mutex mutex_;  // guards all below, but for the worker's buffers
+  Options options_;
   std::array<rknpu::RegisterFile, 2> groups_;
   std::array<Pointers, 8> pointers_;
   LookupTables lut_;

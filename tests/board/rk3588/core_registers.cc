@@ -43,7 +43,7 @@ uint32_t Core::read(uint32_t offset) {
   const Pointers& p = pointers(r->block);
   if (is_pointer(offset))
     return p.config | p.core << kPointerCoreShift | (p.producer ? 1u : 0) | (p.consumer ? 1u << 16 : 0);
-  if (is_status(offset) && !wiring_.options->s_status_running) return 0;
+  if (is_status(offset) && !options_.s_status_running) return 0;
   if (is_status(offset)) return hung_ || (job_ && !job_->completed) ? (executes_from(r->block) ? 1u << 16 : 1u) : 0;
   return groups_[p.producer].get(r->offset);
 }
@@ -79,7 +79,7 @@ uint32_t Core::read_pc(uint32_t offset) const {
     case reg::kPcRegisterAmounts:
       return amount_;
     case reg::kPcInterruptMask:
-      return wiring_.options->reset_values_silicon ? int_mask_ | ~kMaskWritable : int_mask_;
+      return options_.reset_values_silicon ? int_mask_ | ~kMaskWritable : int_mask_;
     case reg::kPcInterruptStatus:
       return spurious_line_ ? int_raw_ : int_raw_ & int_mask_;
     case reg::kPcInterruptRawStatus:
@@ -98,8 +98,8 @@ uint32_t Core::read_pc(uint32_t offset) const {
 uint32_t Core::task_status() const {
   const bool lags = last_task_not_before_us_ && wiring_.now_us() < *last_task_not_before_us_;
   const uint32_t tasks = lags ? tasks_ - 1 : tasks_;
-  if (task_number_ == 0) return wiring_.options->reset_values_silicon ? reset_value(reg::kPcTaskStatus) : 0;
-  switch (wiring_.options->task_status) {
+  if (task_number_ == 0) return options_.reset_values_silicon ? reset_value(reg::kPcTaskStatus) : 0;
+  switch (options_.task_status) {
     case TaskStatus::kModulo: {
       const bool busy = lags || hung_ || (job_ && !job_->completed);
       return (busy ? kTaskStatusBusy : kTaskStatusDone) | tasks % task_number_;
@@ -113,7 +113,7 @@ uint32_t Core::task_status() const {
 }
 
 uint32_t Core::raw_bits() const {
-  if (!wiring_.options->int_raw_done_bits) return 0;
+  if (!options_.int_raw_done_bits) return 0;
   return task_number_ == 0 ? kRawIdle : kRawWorked;
 }
 
@@ -122,7 +122,7 @@ void Core::write_pc(uint32_t offset, uint32_t value) {
     case reg::kPcOperationEnable:
       if (value & 1) {
         start();
-      } else if (!zero_follows_one_ && wiring_.options->zero_stops) {
+      } else if (!zero_follows_one_ && options_.zero_stops) {
         stop_job();
       }
       break;
@@ -203,7 +203,7 @@ void Core::reset_groups() {
 void Core::reset_registers() {
   stop();
   std::lock_guard lock(mutex_);
-  const bool silicon = wiring_.options->reset_values_silicon;
+  const bool silicon = options_.reset_values_silicon;
   reset_groups();
   pointers_ = {};
   amount_ = task_con_ = dma_base_ = enable_mask_ = 0;

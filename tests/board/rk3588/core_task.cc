@@ -213,7 +213,7 @@ bool Core::check_sizes(const Task& task) {
 
 void Core::accumulate(const Job& job, const ConvTask& conv, Accumulators& sums) {
   const ConvShape& s = conv.shape;
-  const Options& options = *wiring_.options;
+  const Options& options = job.options;
   sums = convolve(conv, features_, weights_);
   const bool is_matmul = !s.depthwise && s.kernel_width == 1 && s.kernel_height == 1;
   if (options.short_height_wrong && is_matmul && s.height < kMinRows) {
@@ -281,7 +281,7 @@ Access Core::pool(Job& job, const PpuTask& ppu) {
                                    .surface_pitch = ppu.source_surface_stride_bytes},
                                   source);
   if (access != Access::kDone) return access;
-  if (wiring_.options->ppu_narrow_misread && narrow_cube_ == ppu.source_address) {
+  if (job.options.ppu_narrow_misread && narrow_cube_ == ppu.source_address) {
     wiring_.log(
         std::format("core {}: task {} pools a cube of less than 4 that the PPU wrote: half of its channels read 0 "
                     "(ppu-narrow=misread)",
@@ -304,10 +304,10 @@ Access Core::compute(Job& job) {
     file = merged_registers();
     operands.lut = lut_;
   }
-  const TaskRules rules{.fp16_k128 = wiring_.options->fp16_k128_refused,
-                        .cbuf = wiring_.options->cbuf == Cbuf::kStrict,
+  const TaskRules rules{.fp16_k128 = job.options.fp16_k128_refused,
+                        .cbuf = job.options.cbuf == Cbuf::kStrict,
                         .wide_cubes = false,
-                        .whole_groups = wiring_.options->int8_groups_whole};
+                        .whole_groups = job.options.int8_groups_whole};
   job.task = decode_task(file, job.enable, violations_, rules);
   if (!violations_.empty() || !check_sizes(job.task)) return Access::kDone;
   if (job.task.ppu) return pool(job, *job.task.ppu);
@@ -329,10 +329,10 @@ Access Core::compute(Job& job) {
     sums = widen_source(job.task.dpu, operands.source);
   }
   job.result = run_dpu(job.task.dpu, sums, operands,
-                       {.signed_scale = !wiring_.options->unsigned_out_scale,
-                        .nearest_shift = !wiring_.options->floor_out_shift,
-                        .lut_zero_wrong = wiring_.options->lut_zero_wrong});
-  if (wiring_.options->wide_cubes_wrong && job.task.dpu.width >= kMaxCubeExtent - 1) {
+                       {.signed_scale = !job.options.unsigned_out_scale,
+                        .nearest_shift = !job.options.floor_out_shift,
+                        .lut_zero_wrong = job.options.lut_zero_wrong});
+  if (job.options.wide_cubes_wrong && job.task.dpu.width >= kMaxCubeExtent - 1) {
     wiring_.log(std::format("core {}: task {} has a cube {} wide: its end is garbage (wide-cubes=wrong)", wiring_.core,
                             job.done, job.task.dpu.width));
     // 54 elements, whatever they hold.

@@ -48,7 +48,12 @@ uint64_t entry_address(uint32_t entry) {
 
 }  // namespace
 
-MmuBank::MmuBank(Wiring wiring) : wiring_(std::move(wiring)) {}
+MmuBank::MmuBank(Wiring wiring, const Options& options) : wiring_(std::move(wiring)), options_(options) {}
+
+void MmuBank::set_options(const Options& options) {
+  std::lock_guard lock(mutex_);
+  options_ = options;
+}
 
 uint32_t MmuBank::read(uint32_t offset) {
   std::lock_guard lock(mutex_);
@@ -132,7 +137,7 @@ void MmuBank::command(uint32_t value) {
       directory_lines_.clear();
       break;
     case kPageFaultDone:
-      if (fault_active_ && !wiring_.options->fault_retries) dropped_page_ = fault_addr_ / kPage;
+      if (fault_active_ && !options_.fault_retries) dropped_page_ = fault_addr_ / kPage;
       fault_active_ = false;
       break;
     case kForceReset:
@@ -152,8 +157,7 @@ bool MmuBank::may_stall() const {
       wiring_.faults
           ->strike(VBOARD_FAULT_STALL_REFUSED, wiring_.bank, [&](uint32_t idle_too) { return busy || idle_too != 0; })
           .has_value();
-  return !refused && !(busy && !wiring_.options->stall_while_busy_works) &&
-         !(fault_active_ && wiring_.options->stall_in_fault_fails);
+  return !refused && !(busy && !options_.stall_while_busy_works) && !(fault_active_ && options_.stall_in_fault_fails);
 }
 
 void MmuBank::force_reset() {
@@ -201,7 +205,7 @@ Access MmuBank::fault(uint32_t address, bool write, bool bus_error) {
 
 MmuBank::Translation MmuBank::translate(uint32_t address, bool write) {
   if (!paging_) return {.physical = address};
-  const bool keep_all = wiring_.options->tlb_lines;
+  const bool keep_all = options_.tlb_lines;
   const uint32_t page_key = address / (kPage * kLineEntries);
   const uint32_t page_index = address / kPage % 1024;
   const uint32_t slot = page_index % kLineEntries;

@@ -43,7 +43,6 @@ class MmuBank {
   struct Wiring {
     unsigned bank = 0;
     unsigned core = 0;
-    const Options* options = nullptr;
     Dma* dma = nullptr;
     Faults* faults = nullptr;
     Counters* counters = nullptr;  // of the core
@@ -53,7 +52,8 @@ class MmuBank {
     std::function<void(std::string_view)> driver_fault;
   };
 
-  explicit MmuBank(Wiring wiring);
+  MmuBank(Wiring wiring, const Options& options);
+  void set_options(const Options& options);
 
   uint32_t read(uint32_t offset);
   void write(uint32_t offset, uint32_t value);
@@ -90,6 +90,7 @@ class MmuBank {
 
   const Wiring wiring_;
   mutable std::mutex mutex_;  // guards all below
+  Options options_;
   uint32_t dte_addr_ = 0;
   uint32_t fault_addr_ = 0;
   uint32_t int_raw_ = 0;

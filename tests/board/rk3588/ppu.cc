@@ -14,7 +14,7 @@ using rknpu::PpuTask;
 
 constexpr uint32_t kLanes = rknpu::kAtomBytes / 2;
 
-// Max and min choose one of their operands' bits; NaN is never chosen over a number.
+// Max and min choose one of their operands' bits; a NaN never replaces what was chosen, nor is it replaced.
 uint16_t choose(Pooling method, uint16_t a, uint16_t b) {
   const float x = half_to_float(a), y = half_to_float(b);
   return (method == Pooling::kMax ? y > x : y < x) ? b : a;

@@ -231,6 +231,17 @@ void TestBoard::bank_write(unsigned bank, uint32_t offset, uint32_t value) {
   board.write32(VBOARD_BAR_REGS, kBankOffsets[bank] + offset, value);
 }
 
+bool TestBoard::set_option(std::string_view assignment) {
+  // The text with its zero byte, in words.
+  for (size_t at = 0; at <= assignment.size(); at += 4) {
+    uint32_t word = 0;
+    for (size_t i = 0; i < 4 && at + i < assignment.size(); ++i)
+      word |= uint32_t{static_cast<uint8_t>(assignment[at + i])} << 8 * i;
+    control(VBOARD_OPTION, word);
+  }
+  return control(VBOARD_OPTION) == 0;
+}
+
 void TestBoard::arm(vboard_fault kind, uint32_t core, uint32_t arg, uint32_t count) {
   control(VBOARD_FAULT_KIND, kind);
   control(VBOARD_FAULT_CORE, core);

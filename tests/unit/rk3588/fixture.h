@@ -120,6 +120,8 @@ class TestBoard {
   uint32_t control(uint32_t offset) { return board.read32(VBOARD_BAR_CONTROL, offset); }
   void control(uint32_t offset, uint32_t value) { board.write32(VBOARD_BAR_CONTROL, offset, value); }
   void arm(vboard_fault kind, uint32_t core, uint32_t arg = 0, uint32_t count = 1);
+  // Through VBOARD_OPTION, as guests set it. False: it was refused.
+  bool set_option(std::string_view assignment);
 
   // Writes the words of the tasks to memory as a chain, each followed by its trailer. Returns the first one's address;
   // the words of the first task with trailer go to `first_words`.

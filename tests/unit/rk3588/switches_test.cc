@@ -207,5 +207,25 @@ TEST(Switches, FeaturesThatExceedTheirBanks) {
   check(off, make_problem(off, spec, random), as_is);
 }
 
+TEST(Switches, AJobKeepsThoseThatItBeganWith) {
+  Random random(26);
+  TestBoard board;
+  const Problem p = make_problem(board, gemm(1, 64, 32, Precision::kFp16, Precision::kFp32), random);
+  board.submit(board.chain({p.spec}));
+  ASSERT_TRUE(board.set_option("short-height=ok"));
+  board.board.run_until_idle();
+  ASSERT_TRUE(board.completed());
+  EXPECT_NE(read_results(board, p.spec), reference_sums(p));
+  EXPECT_FALSE(board.set_option("short-height=right"));
+  check(board, p, as_is);
+}
+
+TEST(Switches, ResetForgetsHalfAnOption) {
+  TestBoard board;
+  board.control(VBOARD_OPTION, 0x726f6873);  // "shor"
+  board.board.reset();
+  EXPECT_TRUE(board.set_option("short-height=ok"));
+}
+
 }  // namespace
 }  // namespace npud::rk3588::test
