@@ -243,10 +243,30 @@ static void test_a_probe_that_fails_leaves_nothing(void) {
   device_works();
 }
 
+#define NO_WORKER "/sys/module/rknpu_no_worker/parameters/"
+
+/* Needs rknpu_no_worker.ko. The first step of a probe that has something to undo, when there is no thread yet that could be told to stop. */
+static void test_a_probe_without_a_thread(void) {
+  char names[MAX_NODES][64], refused[32] = "";
+
+  if (access(NO_WORKER "arm", F_OK)) SKIP("rknpu_no_worker.ko isn't loaded");
+  if (bound_devices(names) != 1) SKIP("for an NPU of one node");
+  for (int round = 1; round <= 3; round++) {
+    REQUIRE(write_file(DRIVER "/unbind", names[0]) == 0);
+    REQUIRE(write_file(NO_WORKER "arm", "1") == 0);
+    CHECK_ERRNO(write_file(DRIVER "/bind", names[0]), ENOMEM);
+    CHECK(read_file(NO_WORKER "refused", refused, sizeof(refused)) > 0 && atoi(refused) == round, "(%s)", refused);
+    CHECK_EQ(facades(), 0);
+    REQUIRE(write_file(DRIVER "/bind", names[0]) == 0);
+  }
+  device_works();
+}
+
 const struct test race_tests[] = {
     {"a-core-that-is-done-but-hangs-is-reset", test_a_core_that_is_done_but_hangs_is_reset, 0},
     {"unbinding-under-jobs", test_unbinding_under_jobs, 0},
     {"a-probe-that-fails-leaves-nothing", test_a_probe_that_fails_leaves_nothing, 0},
+    {"a-probe-without-a-thread", test_a_probe_without_a_thread, 0},
     {"forgetting-spares-the-next-job", test_forgetting_spares_the_next_job, 300},
 };
 const unsigned race_test_count = sizeof(race_tests) / sizeof(race_tests[0]);
