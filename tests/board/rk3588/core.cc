@@ -12,9 +12,7 @@ namespace {
 using namespace rknpu;
 
 constexpr uint32_t kIrqReadError = 1u << 12, kIrqWriteError = 1u << 13;
-constexpr uint32_t kTaskPingPong = 1u << 12;
 constexpr uint32_t kSlaveMode = 1;  // BASE_ADDRESS.PC_SEL
-constexpr uint32_t kPointerProducerEnable = 1u << 1, kPointerConsumerEnable = 1u << 2;
 
 }  // namespace
 

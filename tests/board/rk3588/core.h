@@ -77,6 +77,10 @@ class Core {
   std::string state() const;
 
  private:
+  // Of TASK_CON and S_POINTER.
+  static constexpr uint32_t kTaskPingPong = 1u << 12;
+  static constexpr uint32_t kPointerProducerEnable = 1u << 1, kPointerConsumerEnable = 1u << 2;
+
   enum class Phase { kFetch, kCompute, kWrite };
   enum class Death { kAlive, kUntilReset, kUntilAllReset, kForGood };
   // Shared by the worker that advances it and by register accesses that drop it.

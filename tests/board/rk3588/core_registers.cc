@@ -13,9 +13,8 @@ constexpr uint32_t kRawIdle = 0x40000000, kRawWorked = 0xc0000000;
 // TASK_STATUS above the 12 bits of its count: states that were read out; what their bits mean nobody knows.
 constexpr uint32_t kTaskStatusBusy = 0x7000, kTaskStatusDone = 0xf000, kTaskStatusCount = 0xfff;
 constexpr uint32_t kIrqAll = 0x1ffff, kMaskWritable = 0x7fffffff;  // bit 31 of the mask reads 1
-constexpr uint32_t kTaskCountClear = 1u << 13, kTaskPingPong = 1u << 12;
-constexpr uint32_t kPointerProducerEnable = 1u << 1, kPointerConsumerEnable = 1u << 2, kPointerProducerClear = 1u << 4,
-                   kPointerConsumerClear = 1u << 5;
+constexpr uint32_t kTaskCountClear = 1u << 13;
+constexpr uint32_t kPointerProducerClear = 1u << 4, kPointerConsumerClear = 1u << 5;
 constexpr uint32_t kPointerCoreShift = 28, kPointerCoreMask = 3;
 
 uint32_t reset_value(uint16_t offset) { return find_register(offset)->reset; }
