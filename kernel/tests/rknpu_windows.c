@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Holds npud_rknpu up in three places, so that a test from user space meets what else needs luck: page_fault_ms before a page fault's core is
- * stopped, forget_ms before somebody who asks that an MMU forget a space is heard, end_running_ms before a shutdown, tired of waiting, ends what
- * runs. The counts say how often each was passed.
+ * Holds npud_rknpu up in three places, so that a test from user space meets what else needs luck: page_fault_ms before
+ * a page fault's core is stopped, forget_ms before somebody who asks that an MMU forget a space is heard, end_running_ms
+ * before a shutdown, tired of waiting, ends what runs. The counts say how often each was passed.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
