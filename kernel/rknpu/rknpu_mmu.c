@@ -244,8 +244,9 @@ void rknpu_mmu_set_power(struct rknpu_mmu_unit *unit, bool on)
 	mutex_lock(&unit->lock);
 	unit->powered = on;
 	if (unit->rdev->mmu->forgets_off) {
-		unit->stale = false;
 		mmu_set_live(unit, NULL);
+		/* Until a space comes it translates by nothing, instead of passing addresses through. */
+		unit->stale = on && unit->rdev->mmu->attach(unit, NULL);
 	}
 	mutex_unlock(&unit->lock);
 }

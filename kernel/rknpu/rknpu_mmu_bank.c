@@ -153,7 +153,7 @@ static int bank_attach(struct rknpu_mmu_unit *unit, struct rknpu_space *space)
 	unsigned int i;
 	int ret;
 
-	/* Without power there is nothing to forget, and paging is off until the next attach. */
+	/* Without power there is nothing to forget, and paging is off until power comes. */
 	if (!unit->powered)
 		return space ? -ENODEV : 0;
 	for (i = 0; i < unit->nr_banks; i++) {
