@@ -258,8 +258,9 @@ struct Board::Impl {
 
   bool accessible(const Place& at, uint32_t offset, const char* verb) {
     if (registers_live(at.core, at.bank >= 0)) return true;
-    driver_fault(
-        std::format("register {:#x} was {} while core {} has no power or clock or is in reset", offset, verb, at.core));
+    driver_fault(std::format(
+        "register {:#x} was {} while core {} can't answer (power {:#x}, clocks {:#x}, common clocks {}, reset lines {:#x})",
+        offset, verb, at.core, power, clock, common_clocks ? "on" : "off", reset_lines));
     return false;
   }
 
