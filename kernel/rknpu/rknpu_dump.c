@@ -8,6 +8,7 @@
  * What a task would have programmed is in its command words.
  */
 #include <linux/devcoredump.h>
+#include <linux/device.h>
 #include <linux/io.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
@@ -61,10 +62,14 @@ struct dump_core {
 	u32 tasks_done;		/* of chunks before */
 };
 
-/* What is taken down while the cores still are as they failed. @job: a reference. */
+/*
+ * What is taken down while the cores still are as they failed.
+ * @job, @dev: references; the core's node goes with an unbind, which doesn't wait for this.
+ */
 struct rknpu_dump {
 	struct work_struct work;
 	struct rknpu_job *job;
+	struct device *dev;
 	const char *why;
 	unsigned int core;
 	u64 ran_ns;
@@ -120,6 +125,7 @@ void rknpu_dump_job(struct rknpu_core *core, const char *why, const struct rknpu
 		return;
 	rdev->next_dump_ns = now + DUMP_MIN_MS * NSEC_PER_MSEC;
 	dump->job = rknpu_job_get(job);
+	dump->dev = get_device(rknpu_core_dev(core));
 	dump->why = why;
 	dump->core = core->index;
 	dump->ran_ns = now - job->started_ns;
@@ -276,7 +282,6 @@ static void dump_print(struct seq_buf *s, struct rknpu_dump *dump, u64 *words)
 static void dump_work(struct work_struct *work)
 {
 	struct rknpu_dump *dump = container_of(work, struct rknpu_dump, work);
-	struct rknpu_device *rdev = dump->job->rdev;
 	u64 *words = kmalloc_array(DUMP_WORDS, sizeof(*words), GFP_KERNEL);
 	char *text = vzalloc(DUMP_BYTES);
 	struct seq_buf s;
@@ -285,11 +290,12 @@ static void dump_work(struct work_struct *work)
 		seq_buf_init(&s, text, DUMP_BYTES);
 		dump_print(&s, dump, words);
 		/* Takes the text over. */
-		dev_coredumpv(rknpu_core_dev(&rdev->cores[dump->core]), text, min_t(size_t, s.len, DUMP_BYTES), GFP_KERNEL);
+		dev_coredumpv(dump->dev, text, min_t(size_t, s.len, DUMP_BYTES), GFP_KERNEL);
 		text = NULL;
 	}
 	vfree(text);
 	kfree(words);
+	put_device(dump->dev);
 	rknpu_job_put(dump->job);
 	kfree(dump);
 }
