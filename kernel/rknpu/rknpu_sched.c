@@ -408,15 +408,6 @@ void rknpu_sched_kick(struct rknpu_device *rdev)
 	kthread_queue_work(rdev->worker, &rdev->work);
 }
 
-void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores)
-{
-	spin_lock_irq(&rdev->lock);
-	rdev->reset_wanted |= cores;
-	spin_unlock_irq(&rdev->lock);
-	rknpu_sched_kick(rdev);
-	wait_event(rdev->settled, !(READ_ONCE(rdev->reset_wanted) & cores));
-}
-
 void rknpu_sched_revive(struct rknpu_device *rdev)
 {
 	spin_lock_irq(&rdev->lock);

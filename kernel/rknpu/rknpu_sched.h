@@ -12,8 +12,6 @@ int rknpu_sched_init(struct rknpu_device *rdev);
 void rknpu_sched_fini(struct rknpu_device *rdev);
 /* Something changed: look. Any context. */
 void rknpu_sched_kick(struct rknpu_device *rdev);
-/* Has @cores stopped and reset, with what runs there, and waits for it. Not from the worker. */
-void rknpu_sched_reset_cores(struct rknpu_device *rdev, u32 cores);
 /*
  * For those who found that @units, a bit each, don't let go of what they know of @space:
  * waits until what runs behind them now has ended, which its time limit bounds, and they were made to.
