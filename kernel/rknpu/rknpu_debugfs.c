@@ -185,6 +185,8 @@ static int dbg_state_show(struct seq_file *m, void *unused)
 		   atomic64_read(&rdev->page_faults), atomic64_read(&rdev->switches), atomic64_read(&rdev->scrubs),
 		   atomic64_read(&rdev->lost_irqs), atomic64_read(&rdev->spurious_irqs),
 		   atomic64_read(&rdev->leaks));
+	/* Whether a reset clears it isn't known of silicon. */
+	seq_puts(m, "cbuf_isolated unknown\n");
 	for (i = 0; i < rdev->nr_units; i++)
 		seq_printf(m, "unit%u cores %#x powered %d\n", i, rdev->units[i].cores, READ_ONCE(rdev->units[i].powered));
 	return 0;
