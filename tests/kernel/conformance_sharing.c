@@ -126,6 +126,12 @@ static bool readable(int dmabuf) {
   return poll(&wait, 1, 0) == 1 && (wait.revents & POLLIN);
 }
 
+/* A job that takes `ms`, on core 0 and with its fence; the board's fault makes it so. */
+static int start_slow(struct gemm *g, unsigned ms) {
+  board_fault(VBOARD_FAULT_IRQ_LATE, 0, ms * 1000, 1);
+  return gemm_start(g, 1, NPU_TIMEOUT_MS, 0);
+}
+
 /* What a job writes to a shared buffer, others wait for without being told: who polls the dma-buf, and jobs of files that import it. */
 static void test_implicit_fences(void) {
   const int a = npu_open_or_die(), b = npu_open_or_die();
@@ -140,8 +146,7 @@ static void test_implicit_fences(void) {
   dmabuf = bo_export(&slow.data);
   REQUIRE(dmabuf >= 0 && bo_import(b, dmabuf, &handle) == 0 && bo_lookup(b, &foreign, handle, 0) == 0, "(%s)", strerror(errno));
   CHECK(readable(dmabuf));
-  board_fault(VBOARD_FAULT_IRQ_LATE, 0, 3000000, 1);
-  first = gemm_start(&slow, 1, NPU_TIMEOUT_MS, 0);
+  first = start_slow(&slow, 3000);
   REQUIRE(first >= 0);
   if (fence_wait(first, 0) == 0) CHECK(!readable(dmabuf) || fence_wait(first, 0) != 0, "(the dma-buf is readable under a running job)");
   second = gemm_start(&quick, 2, NPU_TIMEOUT_MS, 0);
@@ -154,12 +159,6 @@ static void test_implicit_fences(void) {
   CHECK_EQ(gemm_wrong(&quick), 0);
   for (int i = 0; i < 2000 && !readable(dmabuf); i++) sleep_ms(5);
   CHECK(readable(dmabuf));
-}
-
-/* A job that takes `ms`, on core 0 and with its fence; the board's fault makes it so. */
-static int start_slow(struct gemm *g, unsigned ms) {
-  board_fault(VBOARD_FAULT_IRQ_LATE, 0, ms * 1000, 1);
-  return gemm_start(g, 1, NPU_TIMEOUT_MS, 0);
 }
 
 /* That a buffer is exported makes no job leave its fence there; that somebody imports it does, for jobs that run by then, too. */

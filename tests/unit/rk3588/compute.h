@@ -17,6 +17,19 @@ inline TaskSpec gemm(uint32_t m, uint32_t k, uint32_t n, Precision in, Precision
   return {.in = in, .out = out, .height = m, .channels = k, .kernels = n, .out_height = m};
 }
 
+// A row of eight channels in fp16 through the DPU alone.
+inline TaskSpec dpu_row(uint32_t width) {
+  return {.conv = false,
+          .in = Precision::kFp16,
+          .out = Precision::kFp16,
+          .width = width,
+          .height = 1,
+          .channels = 8,
+          .kernels = 8,
+          .out_width = width,
+          .out_height = 1};
+}
+
 inline double to_half(double value) { return half_to_float(float_to_half(static_cast<float>(value))); }
 
 // Runs and compares with what `expect` makes of each sum.

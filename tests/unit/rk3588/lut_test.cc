@@ -7,7 +7,7 @@
 #include <cmath>
 #include <functional>
 
-#include "fixture.h"
+#include "compute.h"
 #include "tests/board/rk3588/half.h"
 
 namespace npud::rk3588::test {
@@ -58,15 +58,7 @@ void patch_function(std::vector<uint64_t>& words, const Function& fn) {
 // f of each of `inputs` (a multiple of 8 of them), by the DPU alone.
 std::vector<double> run(TestBoard& board, const Function& fn, const std::vector<double>& inputs) {
   const auto width = static_cast<uint32_t>(inputs.size() / 8);
-  TaskSpec spec{.conv = false,
-                .in = Precision::kFp16,
-                .out = Precision::kFp16,
-                .width = width,
-                .height = 1,
-                .channels = 8,
-                .kernels = 8,
-                .out_width = width,
-                .out_height = 1};
+  TaskSpec spec = dpu_row(width);
   std::vector<uint16_t> halves;
   for (const double x : inputs) halves.push_back(float_to_half(static_cast<float>(x)));
   spec.features = board.upload<uint16_t>(halves);

@@ -93,15 +93,7 @@ TEST(Switches, CubesAsWideAsTheirFieldHaveAWrongEnd) {
                                               {std::vector<const char*>{"wide-cubes=ok"}, 8191u, 0}}) {
     TestBoard board(options);
     Random random(27);
-    TaskSpec spec{.conv = false,
-                  .in = Precision::kFp16,
-                  .out = Precision::kFp16,
-                  .width = width,
-                  .height = 1,
-                  .channels = 8,
-                  .kernels = 8,
-                  .out_width = width,
-                  .out_height = 1};
+    TaskSpec spec = dpu_row(width);
     const Problem p = make_problem(board, spec, random);
     board.run(p.spec);
     ASSERT_TRUE(board.completed()) << testing::PrintToString(board.log);
