@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include <linux/clk-provider.h>
-#include <linux/clk.h>
 #include <linux/of.h>
-#include <linux/pm_clock.h>
 #include <linux/pm_domain.h>
 #include <linux/regulator/driver.h>
 #include <linux/regulator/machine.h>
@@ -379,33 +377,6 @@ static void domains_unlink(struct vboard_soc *soc, unsigned int count)
 		pm_genpd_remove_subdomain(&soc->domains[domain_links[count].parent].genpd, &soc->domains[domain_links[count].child].genpd);
 }
 
-/*
- * As the SoC's driver of power domains (drivers/pmdomain/rockchip/pm-domains.c): all clocks of a device that is in the domain run while it is resumed.
- * Mainline's rocket counts on it: it asks for clocks without their names, and so gets the first one four times.
- */
-static int domain_attach_dev(struct generic_pm_domain *genpd, struct device *dev)
-{
-	struct clk *clk;
-	int i, ret = pm_clk_create(dev);
-
-	for (i = 0; !ret; i++) {
-		clk = of_clk_get(dev->of_node, i);
-		if (IS_ERR(clk))
-			return 0;
-		ret = pm_clk_add_clk(dev, clk);
-		if (ret) {
-			clk_put(clk);
-			pm_clk_destroy(dev);
-		}
-	}
-	return ret;
-}
-
-static void domain_detach_dev(struct generic_pm_domain *genpd, struct device *dev)
-{
-	pm_clk_destroy(dev);
-}
-
 static int domains_create(struct vboard_soc *soc)
 {
 	static const char * const names[VBOARD_PD_COUNT] = { "vboard-npu0", "vboard-npu1", "vboard-npu2", "vboard-npu" };
@@ -420,9 +391,6 @@ static int domains_create(struct vboard_soc *soc)
 		domain->genpd.name = names[i];
 		domain->genpd.power_on = domain_power_on;
 		domain->genpd.power_off = domain_power_off;
-		domain->genpd.attach_dev = domain_attach_dev;
-		domain->genpd.detach_dev = domain_detach_dev;
-		domain->genpd.flags = GENPD_FLAG_PM_CLK;
 		domain_power(&domain->genpd, false);
 		ret = pm_genpd_init(&domain->genpd, NULL, true);
 		if (ret)
